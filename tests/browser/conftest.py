@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from browser import chromium
 from browsing import MakeReport, Report
-from playwright.sync_api import Browser, BrowserContext
+from playwright.sync_api import Browser, Page
 from recordings import recorded
 
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
@@ -27,12 +27,48 @@ def browser() -> Iterator[Browser]:
         yield found
 
 
+class Pages:
+    """Open pages by what is asked of their windows. To open a window costs more than to open a report in one."""
+
+    def __init__(self, browser: Browser) -> None:
+        self._browser = browser
+        self._idle: dict[tuple[str, tuple[int, int]], list[Page]] = {}
+        self._taken: list[tuple[tuple[str, tuple[int, int]], Page]] = []
+
+    def take(self, scheme: Any, size: tuple[int, int]) -> Page:
+        """One that no other report of the test has."""
+        idle = self._idle.setdefault((scheme, size), [])
+        if idle:
+            page = idle.pop()
+        else:
+            context = self._browser.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=scheme)
+            context.set_default_timeout(20_000)
+            page = context.new_page()
+        self._taken.append(((scheme, size), page))
+        return page
+
+    def give_back(self) -> None:
+        """All that the test has taken, as they were when they were new."""
+        for key, page in self._taken:
+            page.evaluate("location.protocol === 'file:' && window.localStorage.clear()")
+            page.goto("about:blank")
+            page.mouse.move(0, 0)
+            page.emulate_media(media="null")
+            page.context.clear_permissions()
+            self._idle[key].append(page)
+        self._taken.clear()
+
+
+@pytest.fixture(scope="module")
+def opened_pages(browser: Browser) -> Pages:
+    return Pages(browser)
+
+
 @pytest.fixture
-def report(browser: Browser, tmp_path: Path) -> Iterator[MakeReport]:
+def report(opened_pages: Pages, tmp_path: Path) -> Iterator[MakeReport]:
     """Makes the page of a recorded run, by its name, of spans or of an analysis; nothing may go wrong in it nor leave
     it.
     """
-    contexts: list[BrowserContext] = []
     made: list[Report] = []
 
     def make(
@@ -50,15 +86,13 @@ def report(browser: Browser, tmp_path: Path) -> Iterator[MakeReport]:
         path = tmp_path / f"report{len(made)}.html"
         with open(path, "wb") as file:
             pages.write(file, analysis, source="a run", **options)
-        context = browser.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=scheme)
-        context.set_default_timeout(20_000)
-        contexts.append(context)
-        made.append(Report(context.new_page(), path, analysis))
+        made.append(Report(opened_pages.take(scheme, size), path, analysis))
         return made[-1]
 
     yield make
     for each in made:
+        each.forget()
+    opened_pages.give_back()
+    for each in made:
         assert each.wrong == []
         assert {url.split("#")[0] for url in each.requests} <= {each.path.as_uri(), "about:blank"}
-    for context in contexts:
-        context.close()

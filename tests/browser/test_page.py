@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from email.message import EmailMessage
 from importlib import metadata
 from pathlib import Path
@@ -65,18 +66,17 @@ def test_every_view_opens(report: MakeReport) -> None:
     assert opened.open(view="spans").page.locator("#view-spans .rows [role=row]").count() >= 20
 
 
-@pytest.mark.parametrize(
-    ("run", "tab"), [("data_bottleneck", "datasets"), ("waiting_requests", "requests"), ("late_rank", "ranks")]
-)
-def test_only_runs_of_a_library_have_its_tab(report: MakeReport, run: str, tab: str) -> None:
+def test_only_runs_of_a_library_have_its_tab(report: MakeReport) -> None:
     """An address that leads there leads to the findings of another run."""
-    opened = report("worker_tree").open(view=tab)
-    assert opened.page.locator("[role=tab]").count() == len(VIEWS)
-    assert opened.page.locator("[role=tabpanel]:visible").get_attribute("id") == "view-findings"
-    opened = report(run).open()
-    opened.page.locator(f"#tab-{tab}").click()
-    opened.settle()
-    assert opened.page.locator("[role=tabpanel]:visible").get_attribute("id") == f"view-{tab}"
+    other = report("worker_tree")
+    for run, tab in (("data_bottleneck", "datasets"), ("waiting_requests", "requests"), ("late_rank", "ranks")):
+        other.open(view=tab)
+        assert other.page.locator("[role=tab]").count() == len(VIEWS)
+        assert other.page.locator("[role=tabpanel]:visible").get_attribute("id") == "view-findings"
+        opened = report(run).open()
+        opened.page.locator(f"#tab-{tab}").click()
+        opened.settle()
+        assert opened.page.locator("[role=tabpanel]:visible").get_attribute("id") == f"view-{tab}"
 
 
 def test_the_page_holds_the_spans_as_they_were_read(report: MakeReport) -> None:
@@ -526,36 +526,35 @@ def test_a_span_without_an_end_has_no_duration(report: MakeReport) -> None:
 # --- Search, filter, range ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("query", "keeps"),
-    [
-        ("compute", lambda table, row: "compute" in table.name_of(row)),
-        ("-ray.get -ray.wait", lambda table, row: table.name_of(row) not in ("ray.get", "ray.wait")),
-        ("work*init", lambda table, row: "Worker.__init__" in table.name_of(row)),
-        (">50ms", lambda table, row: table.duration(row) >= 50_000_000),
-        ("is:error", lambda table, row: table.failed(row)),
-        ("batch=1", lambda table, row: table.span(row).attributes.get("batch") == 1),
-        ("worker", lambda table, row: "worker" in call_name(table.name_of(row)).lower()),
-        ("remote_worker", lambda table, row: "remote_worker" in table.name_of(row)),
-        ("Worker. is:execution", lambda table, row: "Worker." in table.name_of(row) and table.kind[row] == CONSUMER),
-    ],
-)
-def test_the_filter_hides_what_does_not_pass(report: MakeReport, query: str, keeps: Any) -> None:
+QUERIES: dict[str, Callable[[Table, int], Any]] = {
+    "compute": lambda table, row: "compute" in table.name_of(row),
+    "-ray.get -ray.wait": lambda table, row: table.name_of(row) not in ("ray.get", "ray.wait"),
+    "work*init": lambda table, row: "Worker.__init__" in table.name_of(row),
+    ">50ms": lambda table, row: table.duration(row) >= 50_000_000,
+    "is:error": lambda table, row: table.failed(row),
+    "batch=1": lambda table, row: table.span(row).attributes.get("batch") == 1,
+    "worker": lambda table, row: "worker" in call_name(table.name_of(row)).lower(),
+    "remote_worker": lambda table, row: "remote_worker" in table.name_of(row),
+    "Worker. is:execution": lambda table, row: "Worker." in table.name_of(row) and table.kind[row] == CONSUMER,
+}
+
+
+def test_the_filter_hides_what_does_not_pass(report: MakeReport) -> None:
     """What is filtered out is gone from every view, and the page says how many spans that is."""
     opened = report("worker_tree").open(view="spans")
     table = opened.analysis.table
-    expected = [row for row in range(len(table)) if keeps(table, row)]
-    assert 0 < len(expected) < len(table)
-    opened.page.locator("#search").fill(query)
-    opened.page.wait_for_function("count => window.insight.store.kept === count", arg=len(expected))
-    assert f"{len(table) - len(expected)} hidden" in (opened.page.locator("#hidden").text_content() or "")
-    opened.settle()
-    assert opened.js("Array.from(app.views.spans.rows).sort((a, b) => a - b)") == expected
-    assert sorted(opened.js("Array.from(store.order)")) == expected
-    figures = opened.js("Array.from(store.flameFigures().spans)")
-    assert sum(figures) == len(expected)
-    opened.page.locator("#clear").click()
-    opened.page.wait_for_function("count => window.insight.store.kept === count", arg=len(table))
+    for query, keeps in QUERIES.items():
+        expected = [row for row in range(len(table)) if keeps(table, row)]
+        assert 0 < len(expected) < len(table)
+        opened.page.locator("#search").fill(query)
+        opened.page.wait_for_function("count => window.insight.store.kept === count", arg=len(expected))
+        assert f"{len(table) - len(expected)} hidden" in (opened.page.locator("#hidden").text_content() or "")
+        opened.settle()
+        assert opened.js("Array.from(app.views.spans.rows).sort((a, b) => a - b)") == expected, query
+        assert sorted(opened.js("Array.from(store.order)")) == expected
+        assert sum(opened.js("Array.from(store.flameFigures().spans)")) == len(expected)
+        opened.page.locator("#clear").click()
+        opened.page.wait_for_function("count => window.insight.store.kept === count", arg=len(table))
 
 
 def test_waits_that_are_hidden_are_no_time_that_code_ran(report: MakeReport) -> None:
@@ -807,7 +806,8 @@ def test_axe_finds_nothing_wrong(report: MakeReport, run: str, scheme: str, size
     runs than the first one, those views count that it has not.
     """
     opened = report(run, scheme=scheme, size=size)
-    opened.page.context.new_cdp_session(opened.page).send("Page.setBypassCSP", {"enabled": True})
+    session = opened.page.context.new_cdp_session(opened.page)
+    session.send("Page.setBypassCSP", {"enabled": True})
     opened.open()
     opened.page.evaluate(AXE.read_text("utf-8"))
     wrong = []
@@ -819,6 +819,7 @@ def test_axe_finds_nothing_wrong(report: MakeReport, run: str, scheme: str, size
         tags = "['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']"
         found = opened.page.evaluate(f"axe.run(document, {{ runOnly: {tags} }})")
         wrong += [(view, each["id"], each["nodes"][0]["html"]) for each in found["violations"]]
+    session.detach()
     assert wrong == []
 
 

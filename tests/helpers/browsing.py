@@ -18,10 +18,19 @@ class Report:
         self.page, self.path, self.analysis = page, path, analysis
         self.wrong: list[str] = []
         self.requests: list[str] = []
-        page.on("console", lambda message: self.wrong.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: self.wrong.append(str(error)))
-        page.on("dialog", self._dialog)
-        page.on("request", lambda request: self.requests.append(request.url))
+        self._listeners: dict[Any, Callable[..., None]] = {
+            "console": lambda message: self.wrong.append(f"{message.type}: {message.text}"),
+            "pageerror": lambda error: self.wrong.append(str(error)),
+            "dialog": self._dialog,
+            "request": lambda request: self.requests.append(request.url),
+        }
+        for event, listener in self._listeners.items():
+            page.on(event, listener)
+
+    def forget(self) -> None:
+        """Listen no more: the next report is opened in the same page."""
+        for event, listener in self._listeners.items():
+            self.page.remove_listener(event, listener)
 
     def _dialog(self, dialog: Dialog) -> None:
         self.wrong.append(f"dialog: {dialog.message}")

@@ -105,7 +105,7 @@ matrix-python-%:
 	@$(MAKE) --no-print-directory $(GOAL) PYTHON=python$* VENV=$(ROOT)/.venv-python$* BESIDE= TESTS="tests/unit tests/insight tests/ray/test_calls.py" MARKS="not slow"
 
 # Apart, since ddtrace, one of the compared packages, changes pytest.
-BENCHMARKS ?= logs.py instructions.py shipper_throughput.py fleet.py workers.py scale.py serve_cost.py switched_calls.py library_cost.py calls
+BENCHMARKS ?= logs.py shipper_throughput.py fleet.py workers.py serve_cost.py switched_calls.py library_cost.py calls
 bench: ## Measure the cost of tracing and of other hooks: calls, workers, delivery, Serve, Ray Data, training; BENCHMARKS=calls selects some
 	@$(MAKE) --no-print-directory measure VENV=$(ROOT)/.venv-bench GROUP=bench BESIDE="extras data train"
 measure: prepare

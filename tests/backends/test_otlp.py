@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from peers import Rotel, Send, TestAgent, comparable, local_files, spans_of
 from shipping import until
-from support import Run, run_program
+from support import run_program
 
 VARIANTS = [
     pytest.param("grpc", "gzip", id="grpc-gzip"),
@@ -20,22 +20,25 @@ VARIANTS = [
 ]
 
 
-def run(folder: Path, variables: dict[str, str], **more: str) -> Run:
-    environment: dict[str, Any] = {
+def test_the_test_agent_receives_what_the_files_hold(agent: TestAgent, tmp_path: Path) -> None:
+    """Names, parents, kinds, attributes of every type, events, links, status, flags, scope and Resource. And the
+    headers of a vendor, which nobody is told.
+    """
+    variables: dict[str, Any] = {
         "RTH_HOOK": "ray_tracing_hooks:setup",
         "RAY_TRACING_EXPORTERS": "local,otlp",
-        "RAY_TRACING_LOCAL_DIR": str(folder / "spans"),
+        "RAY_TRACING_LOCAL_DIR": str(tmp_path / "spans"),
         "RAY_TRACING_FLUSH_TIMEOUT": "20",
-        **variables,
-        **more,
+        "OTEL_EXPORTER_OTLP_HEADERS": "x-api-key=se%20cret,x-tenant=me",
+        "OTEL_RESOURCE_ATTRIBUTES": "team=a",
+        **agent.variables("http/protobuf"),
     }
-    return run_program("everything", **environment)
-
-
-def test_the_test_agent_receives_what_the_files_hold(agent: TestAgent, tmp_path: Path) -> None:
-    """Names, parents, kinds, attributes of every type, events, links, status, flags, scope and Resource."""
-    run(tmp_path, agent.variables("grpc"), OTEL_EXPORTER_OTLP_COMPRESSION="none")
+    done = run_program("everything", **variables)
     check_agent(agent, tmp_path / "spans")
+    headers = [request["headers"] for request in agent.requests() if "v1/traces" in request["url"]]
+    assert headers
+    assert all(found.get("x-api-key") == "se cret" and found.get("x-tenant") == "me" for found in headers)
+    assert "se cret" not in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(("protocol", "compression"), VARIANTS)
@@ -66,16 +69,3 @@ def test_rotel_receives_the_same_by_every_protocol(rotel: Rotel, send: Send, pro
     for resource, _, span in expected:
         for text in (rotel.text(span), rotel.resource_text(resource)):
             until(functools.partial(rotel.has_printed, text), text)
-
-
-def test_headers_of_a_vendor_arrive_and_are_told_nobody(agent: TestAgent, tmp_path: Path) -> None:
-    done = run(
-        tmp_path,
-        agent.variables("http/protobuf"),
-        OTEL_EXPORTER_OTLP_HEADERS="x-api-key=se%20cret,x-tenant=me",
-        OTEL_RESOURCE_ATTRIBUTES="team=a",
-    )
-    headers = [request["headers"] for request in agent.requests() if "v1/traces" in request["url"]]
-    assert headers
-    assert all(found.get("x-api-key") == "se cret" and found.get("x-tenant") == "me" for found in headers)
-    assert "se cret" not in done.stdout + done.stderr

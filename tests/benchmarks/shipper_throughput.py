@@ -1,14 +1,14 @@
-"""What the shipper costs: spans a second of one core's time, memory with a million open spans, wake-ups when idle.
+"""What the shipper costs: spans a second of one core's time.
 
     python tests/benchmarks/shipper_throughput.py
 
-Each row of the first table is a shipper of its own, a whole process as a traced program starts it. It finds a full
+Each row is a shipper of its own, a whole process as a traced program starts it. It finds a full
 spool, and what counts is the processor time that it takes until everything is delivered, all its threads included. The
 collector is another process and answers at once. The official exporters are given the same spans as objects, in batches
 of 512 as their batch processor does it, and count in the same way. All take turns, so that a slow moment of the machine
 hits them alike; the figures are medians of the rounds, and so are the ratios, which are those of one round each.
 
-Takes about eight minutes.
+Takes about five minutes.
 """
 
 from __future__ import annotations
@@ -28,8 +28,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from itertools import count as count_from
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +61,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 from plans import made_plan
 
 SPANS, OFFICIAL_SPANS, ROUNDS = 300_000, 8_192, 7
-OPEN_SPANS = 1_000_000
-IDLE_SECONDS = 60.0
 MIB = 1 << 20
 CONSTANT = {
     names.RAY_REMOTE: "function",
@@ -153,7 +149,6 @@ class Program:
         self._submission, self._execution = Template(SUBMISSION, 4, CONSTANT), Template(EXECUTION, 5, CONSTANT)
         prefix = encode.text_attribute_prefix("ray.task_id", 48)
         parent_prefix = encode.text_attribute_prefix("ray.parent_task_id", 48)
-        self._numbers = count_from(1)
         self._additions = prefix + TASK_ID.encode() + parent_prefix + TASK_ID.encode()
 
     def calls(self, count: int) -> None:
@@ -163,11 +158,6 @@ class Program:
             now = time.time_ns()
             self._recorder.record(self._submission, identity_of(trace_id, span_id, None), now, now + 1, self._additions)
             self._start(trace_id, span_id).end()
-
-    def open(self, count: int) -> None:
-        """Executions of a new trace each that do not end."""
-        for number in islice(self._numbers, count):
-            self._start(number.to_bytes(16, "big"), number.to_bytes(8, "big"))
 
     def _start(self, trace_id: bytes, span_id: bytes) -> Any:
         parent = Parent(trace_id, span_id, 3, None, remote=True)
@@ -234,20 +224,6 @@ class Node:
             problems = [text for text in result.problems if "RAY_TRACING_LOCAL_MAX_BYTES" not in text]
             if time.monotonic() > until or any("does not answer" not in text for text in problems):
                 raise AssertionError(result)
-
-    def memory(self) -> float:
-        """The most memory that the shipper has had at any time, in MiB."""
-        return int(self._status("VmHWM")) / 1024
-
-    def wake_ups(self) -> int:
-        """How often its threads have waited for something so far."""
-        return sum(
-            int(self._status("voluntary_ctxt_switches", f"task/{thread.id}")) for thread in self.process.threads()
-        )
-
-    def _status(self, key: str, of: str = ".") -> str:
-        with open(f"/proc/{self.process.pid}/{of}/status", encoding="ascii") as file:
-            return next(line.split()[1] for line in file if line.startswith(key + ":"))
 
     def close(self) -> None:
         self._raylet.close()
@@ -370,49 +346,6 @@ def show_throughput(bench: Bench) -> None:
         )
 
 
-def show_memory(bench: Bench) -> None:
-    nodes = {
-        "local files": bench.node("local"),
-        "grpc, with metrics": bench.otlp("grpc", **METRICS_ON),
-        "http/protobuf, with metrics": bench.otlp("http/protobuf", **METRICS_ON),
-    }
-    print(f"\nMemory in MiB: the most at any time, before and after {OPEN_SPANS:,} spans have begun and not ended.\n")
-    print("| where to | before | after |\n| --- | --- | --- |")
-    for name, node in nodes.items():
-        before = node.memory()
-        program = bench.program(node.spool)
-        for _ in range(10):
-            program.open(OPEN_SPANS // 10)
-            node.deliver()
-        print(f"| {name} | {before:.0f} | {node.memory():.0f} |")
-        progress(name)
-
-
-def show_wake_ups(bench: Bench) -> None:
-    nodes = {
-        "local files": bench.node("local"),
-        "grpc": bench.otlp("grpc"),
-        "http/protobuf": bench.otlp("http/protobuf"),
-        "local files, with metrics": bench.node("local", **METRICS_ON),
-        "grpc, with metrics": bench.otlp("grpc", **METRICS_ON),
-        "http/protobuf, with metrics": bench.otlp("http/protobuf", **METRICS_ON),
-    }
-    for node in nodes.values():
-        program = bench.program(node.spool)
-        program.calls(100)
-        program.open(1)
-        node.deliver()
-    time.sleep(IDLE_SECONDS / 4)
-    before = {name: node.wake_ups() for name, node in nodes.items()}
-    began = time.monotonic()
-    time.sleep(IDLE_SECONDS)
-    passed = time.monotonic() - began
-    print("\nWake-ups a second of all threads, when a program runs and makes no spans.\n")
-    print("| where to | wake-ups |\n| --- | --- |")
-    for name, node in nodes.items():
-        print(f"| {name} | {(node.wake_ups() - before[name]) / passed:.2f} |")
-
-
 def progress(text: str) -> None:
     if sys.stderr.isatty():
         print(text, file=sys.stderr, flush=True)
@@ -423,21 +356,16 @@ def shown(values: Sequence[float], unit: float = 1, digits: int = 0) -> str:
     return f"{median:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
 
 
-PARTS = {"throughput": show_throughput, "memory": show_memory, "wake-ups": show_wake_ups}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=PARTS, help="one of the three tables (default: all)")
     parser.add_argument("--collect", choices=("grpc", "http/protobuf", "http/json"), help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.collect is not None:
         collect(chosen.collect)
         return
     os.environ["NO_PROXY"] = os.environ["no_proxy"] = "*"
-    for part in [chosen.only] if chosen.only else PARTS:
-        with ExitStack() as stack:
-            PARTS[part](Bench(stack))
+    with ExitStack() as stack:
+        show_throughput(Bench(stack))
 
 
 if __name__ == "__main__":

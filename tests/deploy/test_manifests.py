@@ -59,6 +59,13 @@ SETS: dict[str, list[str]] = {
 }
 """Components that are used together."""
 
+TOGETHER = [
+    # Two sets for each cluster, others with each: all others run with the slow tests.
+    pytest.param(cluster.stem, components, marks=[pytest.mark.slow] if (row + column) % 5 > 1 else [])
+    for row, cluster in enumerate(sorted(CLUSTERS.iterdir()))
+    for column, components in enumerate(SETS.values())
+]
+
 
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_an_overlay_is_valid(name: str) -> None:
@@ -212,8 +219,7 @@ def test_sidecars_end_after_ray_and_may_do_little(name: str) -> None:
             assert all(mount["readOnly"] for mount in shared)
 
 
-@pytest.mark.parametrize("components", SETS.values(), ids=SETS)
-@pytest.mark.parametrize("cluster", [path.stem for path in sorted(CLUSTERS.iterdir())])
+@pytest.mark.parametrize(("cluster", "components"), TOGETHER)
 def test_a_cluster_of_ones_own_gets_it_in_addition(cluster: str, components: list[str], tmp_path: Path) -> None:
     """In every group of workers, and all that it had is still there, as it was."""
     before = yaml.safe_load((CLUSTERS / f"{cluster}.yaml").read_text())

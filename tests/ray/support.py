@@ -73,6 +73,8 @@ def environment(**variables: str) -> dict[str, str]:
         # No workers but those that a call asks for: each takes a second of processor time to start.
         "RAY_prestart_worker_first_driver": "0",
         "RAY_enable_worker_prestart": "0",
+        # They stay as long as their job: on a busy machine one is idle for a second before the next task comes.
+        "RAY_idle_worker_killing_time_threshold_ms": "60000",
         # As quick as what they answer to. By default workers come last, and on a busy machine time-outs come first.
         "RAY_worker_niceness": "0",
         # Milliseconds after which a call of an actor that does not answer fails as unavailable, not yet known as dead.

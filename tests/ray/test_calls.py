@@ -359,7 +359,7 @@ Restarts.__init__ ray.remote
   Restarts.__init__ ray.remote_worker
   Restarts.__init__ ray.remote_worker #1
 Restarts.dies call !worker_died
-Signal.__init__ call x3
+Signal.__init__ call
 Signal.wait call
 __main__.chained call !KeyError
 __main__.fails call !ValueError

@@ -6,6 +6,7 @@ import pytest
 from conftest import Cluster
 from support import run_program
 
+from ray_tracing_hooks import _startup
 from ray_tracing_hooks._safety.guard import TracingError
 from ray_tracing_hooks.testing import capture
 
@@ -30,10 +31,10 @@ def test_the_spans_of_a_block_and_of_what_it_calls(cluster: Cluster) -> None:
     assert run.result == [TREE.strip().splitlines(), 1, "", [3, 9], RUNNING, ["ended"]]
 
 
-def test_without_local_files_it_says_so() -> None:
-    run = run_program(PROGRAM, check=False, RTH_HOOK="ray_tracing_hooks.otlp:setup", RAY_TRACING_FLUSH_TIMEOUT="0")
-    assert run.returncode
-    assert "TracingError: nothing can be captured: this process writes no local files" in run.stderr
+def test_without_local_files_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_startup, "folders", lambda: ("spool", None))
+    with pytest.raises(TracingError, match="nothing can be captured: this process writes no local files"), capture():
+        pass
 
 
 def test_where_nothing_is_sampled_it_says_so(cluster: Cluster) -> None:

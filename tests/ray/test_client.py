@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections import Counter
@@ -22,6 +23,7 @@ from support import (
     await_spans,
     by_name,
     check_links,
+    command,
     path_with,
     run_client,
     spans_in,
@@ -243,6 +245,23 @@ def test_a_client_is_traced_without_an_edit(heads: tuple[Head, Head]) -> None:
     of_it = [span for span in spans_in(heads[1].spans) if span.trace_id == trace]
     assert len(by_name(of_it, "small.py ray.driver")) == 1
     assert by_name(of_it, "ray.get"), "waiting is recorded"
+
+
+def test_doctor_looks_at_a_cluster_as_a_client(heads: tuple[Head, Head]) -> None:
+    """From a machine that is no node. The process that serves it makes no spans."""
+    head = heads[1]
+    known = {span.span_id for span in spans_in(head.spans)}
+    done = command("doctor", "--address", head.address, "--json", RAY_TRACING_LOCAL_DIR=str(head.spans))
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(done.stdout)
+    assert not [finding for finding in report["findings"] if finding["severity"] != "ok"], report["findings"]
+    assert report["hook"] == HOOK
+    assert [(node["answered"], node["exporters"]) for node in report["nodes"]] == [(True, ["local"])]
+    # Whatever it recorded would come before what is recorded now.
+    head.run("../inside/by_command", "small.py")
+    made = [span.name for span in spans_in(head.spans) if span.span_id not in known]
+    assert "small.py ray.driver" in made
+    assert not [name for name in made if name.startswith("ray.util.client.server") or "doctor" in name]
 
 
 def test_a_process_is_a_client_and_a_driver_in_turn(heads: tuple[Head, Head]) -> None:

@@ -19,16 +19,19 @@ COMMON = ("conform_actors", "conform_functions")
 """What most programs do; the other programs are run with the slow tests."""
 
 LATER = NOT_RECORDED | {
+    "classes_of_every_kind",
     "creations_that_fail",
     "detached_and_used_by_another_driver",
     "ended_on_purpose",
     "killed",
     "methods_retried",
+    "named",
     "out_of_scope",
     "restarted",
 }
 """Scenarios of common programs that run with the slow tests too: those that need an untraced cluster to compare with,
-and ends of actors, which take many processes. What a program gets of an actor that ends is in test_calls.py too.
+and actors of many kinds and their ends, which take many processes. What a program gets of an actor that ends is in
+test_calls.py too.
 """
 
 

@@ -93,15 +93,6 @@ def test_each_driver_of_a_process_has_a_trace_of_its_own(cluster: Cluster) -> No
     assert [calls[driver.span_id] for driver in drivers] == [1] * 7 + [2]
 
 
-def test_a_driver_without_a_root_span_continues_it_with_each_call(cluster: Cluster) -> None:
-    trace = f"{31:032x}"
-    run = started_within(f"00-{trace}-{SPAN}-01", **on(cluster), RAY_TRACING_ROOT_SPAN="0")
-    assert run.result == [[trace, True, "vendor=value", BAGGAGE], trace]
-    spans = [span for span in spans_in(cluster.spans) if span.trace_id == trace]
-    assert len(spans) == 4
-    assert [span.name for span in spans if span.parent_id == SPAN] == ["__main__.inside ray.remote"] * 2
-
-
 def test_a_driver_within_a_trace_that_is_not_sampled_leaves_no_span(cluster: Cluster) -> None:
     trace = f"{41:032x}"
     run = started_within(f"00-{trace}-{SPAN}-00", **on(cluster))
@@ -128,20 +119,6 @@ def started_within(traceparent: str, **variables: str) -> Run:
     return run_program("started_within", check=True, **around, **variables)
 
 
-def test_calls_can_be_left_out_by_name_and_what_they_call_stays_in_the_trace(tmp_path: Path) -> None:
-    """An excluded call makes no span on either side; the calls below it are children of the span above it."""
-    run = run_program(
-        "tasks",
-        RTH_HOOK=HOOK,
-        RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"),
-        RAY_TRACING_INCLUDE="*.in_library*,__main__.nested",
-        RAY_TRACING_EXCLUDE="*.in_library",
-        RAY_TRACING_ROOT_SPAN="0",
-    )
-    assert run.result[-1] == 3
-    assert tree(spans_in(tmp_path / "spans")) == LEFT.strip()
-
-
 LEFT = """
 __main__.nested call
   __main__.nested call
@@ -154,22 +131,30 @@ outer
 
 @pytest.fixture(scope="module")
 def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a program whose workers run in another one, and whose settings name relative paths."""
+    """The folder of a program whose workers run in another one, and whose settings name relative paths, and calls."""
     folder = tmp_path_factory.mktemp("elsewhere")
     (folder / "code").mkdir()
     (folder / "code" / "module.py").touch()
     (folder / "settings.yaml").write_text("local_dir: out/spans")
-    run_program(
+    run = run_program(
         "tasks",
         RTH_FOLDER=str(folder),
         RTH_HOOK=HOOK,
         RTH_WORKING_DIR=str(folder / "code"),
         RAY_TRACING_CONFIG="settings.yaml",
         RAY_TRACING_SPOOL_DIR="spool",
+        RAY_TRACING_INCLUDE="*.in_library*,__main__.nested",
+        RAY_TRACING_EXCLUDE="*.in_library",
         OTEL_SERVICE_NAME="my job",
         OTEL_RESOURCE_ATTRIBUTES="team=a%20b,service.name=other,bad",
     )
+    assert run.result[-1] == 3
     return folder
+
+
+def test_calls_can_be_left_out_by_name_and_what_they_call_stays_in_the_trace(elsewhere: Path) -> None:
+    """An excluded call makes no span on either side; the calls below it are children of the span above it."""
+    assert tree(spans_in(elsewhere / "out" / "spans")) == LEFT.strip()
 
 
 def test_the_resource_says_what_the_user_says(elsewhere: Path) -> None:

@@ -140,11 +140,7 @@ def test_concurrent_requests_are_not_mixed_up(served: Served) -> None:
         )
 
 
-def test_functions_and_sync_methods_are_traced(served: Served) -> None:
-    assert served.result["function"] == [200, "function POST"]
-    assert served.tree("function") == (
-        "POST /function\n  function.__call__ serve.remote\n    function.__call__ serve.replica"
-    )
+def test_sync_methods_are_traced(served: Served) -> None:
     assert served.tree("sync") == (
         f"GET {serve_route('/api', '/sync')}\n  Api.__call__ serve.remote\n    Api.__call__ serve.replica\n      sync"
     )
@@ -180,7 +176,7 @@ def test_spans_of_a_streamed_response_last_until_its_end(served: Served) -> None
 
 
 def test_a_response_in_one_part_is_not_described_as_a_stream(served: Served) -> None:
-    (replica,) = by_name(served.trace("function"), "function.__call__ serve.replica")
+    (replica,) = by_name(served.trace("sync"), "Api.__call__ serve.replica")
     assert not [key for key in replica.attributes if key.endswith((".items", ".time_to_first_item", ".longest_pause"))]
 
 
@@ -197,12 +193,13 @@ def test_errors_are_on_the_spans_where_they_happen(served: Served) -> None:
     assert served.result["missing"][0] == 404
     assert served.tree("missing") == "GET", "the fault of the client is no error of the server"
     assert served.result["time-out"][0] == 408
+    slow = f"GET {serve_route('/api', '/slow')}"
     assert served.tree("time-out") == (
-        "GET /slow !408\n  Slow.__call__ serve.remote\n    Slow.__call__ serve.replica\n      slow"
+        f"{slow} !408\n  Api.__call__ serve.remote\n    Api.__call__ serve.replica\n      slow"
     ), "one error for a request that is given up"
-    (replica,) = by_name(served.trace("time-out"), "Slow.__call__ serve.replica")
+    (replica,) = by_name(served.trace("time-out"), "Api.__call__ serve.replica")
     assert replica.attributes["error.type"] == "ray.exceptions.TaskCancelledError"
-    assert served.tree("gone").startswith("GET /slow !499\n")
+    assert served.tree("gone").startswith(f"{slow} !499\n")
     assert served.tree("gone").count("!") == 1
 
 

@@ -109,27 +109,13 @@ def test_a_header_that_is_no_trace_begins_a_trace_of_its_own(served: Asked) -> N
 
 
 def test_calls_of_other_deployments_are_below_the_request_that_makes_them(served: Asked) -> None:
-    """One that takes the response of another, several at once, and calls from threads that have the context."""
-    answers = {"composed": 3, "fan-out": [1, 2, 3], "thread": 8, "to-thread": 9}
+    """One that takes the response of another, and calls from threads that have the context."""
+    answers = {"composed": 3, "thread": 8, "to-thread": 9}
     assert {name: served.answer(name) for name in answers} == answers
-    for name, numbers in {"composed": [1, 2], "fan-out": [0, 1, 2], "thread": [7], "to-thread": [8]}.items():
+    for name, numbers in {"composed": [1, 2], "thread": [7], "to-thread": [8]}.items():
         assert served.tree(name) == replica(
             "Shop.__call__", f"GET {serve_route('/shop', f'/{name}')}", *map(added, numbers)
         )
-
-
-def test_calls_from_tasks_and_actors_are_in_the_trace_of_the_request(served: Asked) -> None:
-    assert served.answer("tasks") == [6, 7]
-
-    def executed(name: str, x: int) -> str:
-        return "\n".join([f"{name} call", *(f"  {line}" for line in added(x).splitlines())])
-
-    assert served.tree("tasks") == replica(
-        "Shop.__call__",
-        f"GET {serve_route('/shop', '/tasks')}",
-        executed("Caller.call", 6),
-        executed("serve_kinds.calling", 5),
-    )
 
 
 def test_a_call_from_a_thread_without_context_begins_a_trace(served: Asked) -> None:
@@ -143,15 +129,6 @@ def test_a_call_from_a_thread_without_context_begins_a_trace(served: Asked) -> N
     (of_thread,) = by_name(served.spans, "adds to 20")
     (root,) = by_name(served.spans, "serve_scenarios.py ray.driver")
     assert of_thread.trace_id == root.trace_id
-
-
-def test_streams_of_both_kinds_are_one_request_each(served: Asked) -> None:
-    assert served.answer("streams") == [[0, 1], [0, 1]]
-    streams = [
-        f"Steps.{method} serve.remote\n  Steps.{method} serve.replica\n    {item} 0\n    {item} 1"
-        for method, item in (("async_items", "async item"), ("items", "item"))
-    ]
-    assert served.tree("streams") == replica("Shop.__call__", f"GET {serve_route('/shop', '/streams')}", *streams)
 
 
 def test_a_stream_that_breaks_is_an_error_where_it_does(served: Asked) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from conftest import Cluster, dashboard_options, start_head, stop_head
 from http_server import Answer, Request, http_server
 from ports import free_port
 from ray.core.generated import common_pb2, gcs_service_pb2
-from support import HOOK, command, environment, python, run_program, with_extras
+from support import HOOK, command, environment, python, run_program, spans_in, with_extras
 
 from ray_tracing_hooks._formats import task_states
 
@@ -58,9 +59,19 @@ def test_each_call_says_what_it_waited_for(cluster: Cluster) -> None:
 
 
 def test_the_end_of_a_driver_with_a_cluster_of_its_own_keeps_them(tmp_path: Path) -> None:
-    """No command has to be run while it runs."""
-    spans = tmp_path / "spans"
-    run_program("queues", RTH_HOOK=HOOK, RAY_TRACING_LOCAL_DIR=str(spans))
+    """No command has to be run while it runs. The driver says at the beginning where spans go, and at the end how many
+    came there; the workers say nothing.
+    """
+    spans = tmp_path / "my spans"
+    run = run_program("queues", RTH_HOOK=HOOK, RAY_TRACING_LOCAL_DIR=str(spans))
+    first, last = (line for line in run.stderr.splitlines() if "ray_tracing_hooks" in line)
+    assert "INFO" in first
+    assert first.endswith(f"ray_tracing_hooks: tracing is on, spans go to {spans}")
+    assert "INFO" in last
+    (number,) = re.findall(r"ray_tracing_hooks: (\d+) spans written to", last)
+    assert int(number) == len(spans_in(spans))
+    assert last.endswith(f" written to {spans}; next: ray-tracing-hooks summary '{spans}'")
+    assert {path.suffix for path in spans.iterdir()} == {".jsonl", ".ndjson"}, "spans, and the states of tasks"
     (file,) = spans.glob("task-states-*.ndjson")
     assert file.stat().st_mode & 0o777 == 0o600
     shown = json.loads(command("summary", str(spans), "--json").stdout)

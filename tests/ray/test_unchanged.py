@@ -16,28 +16,6 @@ pytestmark = pytest.mark.xdist_group("runs")  # files that look at the same runs
 RECOVER = f"{arguments.signature_module().__name__} recover_args"
 
 
-@pytest.mark.slow(older_rays=True)  # with the newest Ray, the programs of test_conformance.py say more
-@pytest.mark.parametrize("program", ["tasks", "actors", "generators"])
-def test_results_are_the_same(program: str, cluster: Cluster, untraced: str) -> None:
-    """Each program says the same about itself on a traced and on an untraced cluster."""
-    traced = cluster.once(program)
-    plain = run_program(program, RTH_ADDRESS=untraced)
-    assert traced.result == plain.result
-    assert warnings_of(traced.stderr) == warnings_of(plain.stderr)
-
-
-def warnings_of(stderr: str) -> list[str]:
-    return sorted(line for line in stderr.splitlines() if "Warning" in line)
-
-
-@pytest.mark.slow(older_rays=True)  # test_calls.py has the results of the same program; the rest is about Ray
-def test_an_actor_that_rays_own_tracing_breaks_works(cluster: Cluster) -> None:
-    """Ray's own hook makes a call to a static, generator or async generator method fail, and this one does not."""
-    assert cluster.once("generators").result[6:10] == [[0, 1, 2], [1, 2], [["x"]], 4]
-    native = run_program("generators", check=False, RTH_HOOK="ray.util.tracing.setup_local_tmp_tracing:setup_tracing")
-    assert "_ray_trace_ctx" in native.stderr, "the trouble that this test is about is gone from Ray"
-
-
 def test_programs_know_nothing_of_the_package() -> None:
     """What is run to prove the point contains no trace of us."""
     for path in PROGRAMS.glob("*.py"):

@@ -195,13 +195,13 @@ def main():
     ray.cancel(ref)
     results.append(outcome(lambda: ray.get(ref)))
 
-    started, reached = Signal.remote(), os.path.join(folder, "interrupted")
+    reached = os.path.join(folder, "interrupted")
     ref = interrupted.remote(started, reached)
     await_reached(reached)
     ray.cancel(ref)
     results.append(outcome(lambda: ray.get(ref)))
 
-    started, reached = Signal.remote(), os.path.join(folder, "killed")
+    reached = os.path.join(folder, "killed")
     ref = killed.remote(started, reached)
     os.kill(await_reached(reached), signal.SIGKILL)
     results.append(outcome(lambda: ray.get(ref)))

@@ -19,7 +19,7 @@ from opentelemetry.context import Context
 from ports import free_port
 from ray import serve
 from ray.serve.exceptions import RayServeException
-from starlette.responses import PlainTextResponse, StreamingResponse
+from starlette.responses import StreamingResponse
 
 tracer = trace.get_tracer("serve_app")
 api = FastAPI()
@@ -123,6 +123,11 @@ class Api:
     async def fail(self):
         return await self.model.fail.remote()
 
+    @api.get("/slow")
+    async def slow(self):
+        with tracer.start_as_current_span("slow"):
+            await asyncio.sleep(60)
+
 
 class Loaded:
     """A model. What it does at its end is waited for by the one that takes its place."""
@@ -186,18 +191,6 @@ class Batching:
             if self.needing == SHARING:
                 self.all_need_it.set()
         return (await self.load(serve.get_multiplexed_model_id())).name
-
-
-@deployment()
-def function(request):
-    return PlainTextResponse(f"function {request.method}")
-
-
-@deployment(max_ongoing_requests=10)
-class Slow:
-    async def __call__(self, _request):
-        with tracer.start_as_current_span("slow"):
-            await asyncio.sleep(60)
 
 
 @ray.remote(num_cpus=0)
@@ -265,23 +258,21 @@ def run_all(*applications):
 def gone(client):
     """A client that does not wait for its response."""
     with contextlib.suppress(TimeoutError):
-        client.get("/slow", "gone", timeout=2)
+        client.get("/api/slow", "gone", timeout=2)
 
 
 def main():
     port = free_port()
     serve.start(http_options={"port": port, "request_timeout_s": 8})
-    _, batching, *_ = run_all(
+    _, batching = run_all(
         (Api.bind(Model.bind()), "api", "/api"),
         (Batching.bind(), "batching", "/batching"),
-        (function.bind(), "function", "/function"),
-        (Slow.bind(), "slow", "/slow"),
     )
     client = Client(port)
     while client.get("/api/predict/2", "warm-up")[0] != 200:
         pass
     with ThreadPoolExecutor() as threads:
-        slow = threads.submit(client.get, "/slow", "time-out")
+        slow = threads.submit(client.get, "/api/slow", "time-out")
         threads.submit(gone, client)
         found = requests(client, batching) | {"time-out": slow.result()}
     found |= with_another_proxy(client)
@@ -318,7 +309,6 @@ def requests(client, batching):
         "sync": client.get("/api/sync", "sync"),
         "stream": client.get("/api/stream", "stream"),
         "fail": client.get("/api/fail", "fail"),
-        "function": client.get("/function", "function", method="POST"),
         "missing": client.get("/nowhere", "missing"),
         "own trace": client.get("/api/predict/4", ""),
         "health": client.get("/-/healthz", "health"),

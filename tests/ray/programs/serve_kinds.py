@@ -5,7 +5,6 @@ import os
 import signal
 import threading
 
-import ray
 from fastapi import APIRouter, FastAPI, HTTPException
 from opentelemetry import baggage, trace
 from ray import serve
@@ -31,17 +30,6 @@ def context():
     }
 
 
-@ray.remote(num_cpus=0)
-def calling(handle, x):
-    return handle.add.remote(x).result()
-
-
-@ray.remote(num_cpus=0)
-class Caller:
-    async def call(self, handle, x):
-        return await handle.add.remote(x)
-
-
 @deployment(**MANY)
 class Steps:
     def __init__(self):
@@ -53,17 +41,6 @@ class Steps:
 
     def told(self):
         return context()
-
-    def items(self, n):
-        for i in range(n):
-            with tracer.start_as_current_span(f"item {i}"):
-                yield i
-
-    async def async_items(self, n):
-        for i in range(n):
-            with tracer.start_as_current_span(f"async item {i}"):
-                await asyncio.sleep(0)
-                yield i
 
     async def breaking(self):
         yield 0
@@ -125,7 +102,7 @@ api.include_router(router)
 @serve.ingress(api)
 class Shop:
     def __init__(self, steps, full, mortal):
-        self.steps, self.full, self.mortal, self.caller = steps, full, mortal, Caller.remote()
+        self.steps, self.full, self.mortal = steps, full, mortal
 
     @api.get("/told")
     async def told(self):
@@ -135,14 +112,6 @@ class Shop:
     async def composed(self):
         first = self.steps.add.remote(1)
         return await self.steps.add.remote(first)
-
-    @api.get("/fan-out")
-    async def fan_out(self):
-        return await asyncio.gather(*(self.steps.add.remote(x) for x in range(3)))
-
-    @api.get("/tasks")
-    async def tasks(self):
-        return [await calling.remote(self.steps, 5), await self.caller.call.remote(self.steps, 6)]
 
     @api.get("/thread")
     def thread(self):
@@ -164,14 +133,6 @@ class Shop:
 
         threading.Thread(target=run).start()
         return await got
-
-    @api.get("/streams")
-    async def streams(self):
-        steps = self.steps.options(stream=True)
-        return [
-            [item async for item in steps.items.remote(2)],
-            [item async for item in steps.async_items.remote(2)],
-        ]
 
     @api.get("/breaking")
     def breaking(self):

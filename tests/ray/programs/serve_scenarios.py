@@ -69,18 +69,7 @@ def deploy():
 
 
 def by_http(client):
-    paths = [
-        "composed",
-        "fan-out",
-        "tasks",
-        "thread",
-        "to-thread",
-        "own-thread",
-        "streams",
-        "teapot",
-        "broken",
-        "caught",
-    ]
+    paths = ["composed", "thread", "to-thread", "own-thread", "teapot", "broken", "caught"]
     found = {path: client.get(f"/shop/{path}", path) for path in paths}
     malformed = "00-00000000000000000000000000000000-00000000000000ff-01"
     return found | {

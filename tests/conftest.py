@@ -67,9 +67,11 @@ FOLDERS = ("ray", "backends", "browser", "deploy", "security", "javascript", "in
 """By how long a file of theirs takes. In those before ``security``, tests wait for other processes most of the time."""
 
 LONGEST = (
-    "ray/test_conformance.py",
+    "browser/test_page.py",
     "ray/test_many_nodes.py",
     "ray/test_data.py",
+    "ray/test_calls.py",
+    "ray/test_conformance.py",
     "ray/test_doctor.py",
     "ray/test_collect.py",
     "ray/test_train.py",
@@ -77,7 +79,6 @@ LONGEST = (
     "ray/test_serve.py",
     "ray/test_client.py",
     "ray/test_mixed.py",
-    "browser/test_page.py",
     "insight/test_larger_than_memory.py",
     "insight/test_corpus.py",
     "unit/test_bridge.py",

@@ -98,10 +98,9 @@ def test_the_page_holds_the_spans_as_they_were_read(report: MakeReport) -> None:
     assert {row: shown[row] for row in queued} == queued
 
 
-@pytest.mark.parametrize("run", ["worker_tree", "bottleneck", "killed_worker"])
-def test_figures_are_those_of_the_summary(report: MakeReport, run: str) -> None:
+def test_figures_are_those_of_the_summary(report: MakeReport) -> None:
     """What the page says of the time is what the analysis says; the browser adds up flames as Python does."""
-    opened = report(run).open(view="findings", actors=0)
+    opened = report("bottleneck").open(view="findings", actors=0)
     analysis = opened.analysis
     page = opened.page
     assert page.locator(".fact .value").first.text_content() == duration(analysis.path.wall)

@@ -86,14 +86,6 @@ def test_the_http_stage_of_ray_data_llm_continues_its_trace(tmp_path: Path) -> N
     assert all("HttpRequest" in spans[span.parent_id].attributes["ray.data.operator"] for span in requests)
 
 
-@pytest.mark.slow  # a cluster of its own; tests/unit/test_worker_start.py has what a worker imports
-def test_without_the_setting_no_library_is_touched(tmp_path: Path, server: tuple[str, dict[str, str | None]]) -> None:
-    address, heard = server
-    run = run_program("fetching", RTH_HOOK=HOOK, RTH_SERVER=address, RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"))
-    assert run.result == ["/driver", "/task", "/actor"]
-    assert heard == {"/driver": None, "/task": None, "/actor": None}
-
-
 def test_threads_and_children_of_tasks_are_in_the_trace_with_the_instrumentation_of_threads(tmp_path: Path) -> None:
     """What they do and call is below the task that started them, as if it had done it itself."""
     run = run_program("threads", RTH_HOOK=HOOK, RAY_TRACING_LOCAL_DIR=str(tmp_path), RAY_TRACING_INSTRUMENT="threading")

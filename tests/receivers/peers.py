@@ -6,7 +6,6 @@ They live in an environment of their own, ``peers`` in that of the tests: ``make
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import socket
@@ -20,9 +19,9 @@ from typing import Any
 
 import installed
 from google.protobuf import json_format
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
-from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status, TracesData
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, TracesData
 from ports import free_port
 from protobuf_json import with_protobuf_ids
 
@@ -32,7 +31,6 @@ BIN = ENVIRONMENT / "bin"
 Send = Callable[..., Path]
 """Sends a recorded run to an exporter, as variables set it up, and gives the folder of its files."""
 
-_DOUBLE = re.compile(r"Double\(([^()]*)\)")
 _PRINTED_ID = re.compile(r"^Span #\d+\n    Trace ID .*\n    Parent ID .*\n    ID             : (\w{16})", re.MULTILINE)
 
 
@@ -108,86 +106,6 @@ class Rotel(Peer):
     def span_ids(self) -> list[str]:
         """The ids of the spans that it has taken, as often as it has taken them."""
         return _PRINTED_ID.findall(self.printed())
-
-    def has_printed(self, text: str) -> bool:
-        """Whether it has printed this text.
-
-        Its reader of JSON can miss a double by its last bit, and it never prints an exponent,
-        so doubles are compared as numbers.
-        """
-        parts = _DOUBLE.split(text)
-        doubles = [float(number) for number in parts[1::2]]
-        pattern = r"Double\(([^()]*)\)".join(re.escape(part) for part in parts[::2])
-        return any(
-            all(math.isclose(float(number), double) for number, double in zip(found.groups(), doubles, strict=True))
-            for found in re.finditer(pattern, self.printed())
-        )
-
-    @staticmethod
-    def text(span: Span) -> str:
-        """How it prints this span."""
-        lines = [
-            f"    Trace ID       : {span.trace_id.hex()}",
-            f"    Parent ID      : {span.parent_span_id.hex()}",
-            f"    ID             : {span.span_id.hex()}",
-            f"    Name           : {span.name}",
-            f"    Kind           : {Span.SpanKind.Name(span.kind)}",
-            f"Start time: {span.start_time_unix_nano}",
-            f"End time: {span.end_time_unix_nano}",
-        ]
-        if span.HasField("status"):
-            lines += [
-                f"    Status code    : {Status.StatusCode.Name(span.status.code)}",
-                f"    Status message : {span.status.message}",
-            ]
-        if span.attributes:
-            lines += ["Attributes:", *(f"     -> {line}" for line in _printed(span.attributes))]
-        if span.events:
-            lines.append("Events:")
-        for number, event in enumerate(span.events):
-            lines += [
-                f"SpanEvent #{number}",
-                f"     -> Name: {event.name}",
-                f"     -> Timestamp: {event.time_unix_nano}",
-                f"     -> DroppedAttributesCount: {event.dropped_attributes_count}",
-            ]
-            lines += ["     -> Attributes::", *(f"          -> {line}" for line in _printed(event.attributes))]
-        if span.links:
-            lines.append("Links:")
-        for number, link in enumerate(span.links):
-            lines += [
-                f"SpanLink #{number}",
-                f"     -> Trace ID: {link.trace_id.hex()}",
-                f"     -> ID: {link.span_id.hex()}",
-                f"     -> TraceState: {link.trace_state}",
-                f"     -> DroppedAttributesCount: {link.dropped_attributes_count}",
-            ]
-            lines += ["     -> Attributes::", *(f"          -> {line}" for line in _printed(link.attributes))]
-        return "\n".join(lines) + "\n"
-
-    @staticmethod
-    def resource_text(resource: Resource) -> str:
-        """How it prints this Resource."""
-        return "".join(f"     -> {line}\n" for line in _printed(resource.attributes))
-
-
-def _printed(attributes: Any) -> list[str]:
-    return [f"{pair.key}: {_value(pair.value)}" for pair in attributes]
-
-
-def _value(value: AnyValue) -> str:
-    kind = value.WhichOneof("value")
-    if kind == "string_value":
-        return f"Str({value.string_value})"
-    if kind == "bool_value":
-        return f"Bool({str(value.bool_value).lower()})"
-    if kind == "int_value":
-        return f"Int({value.int_value})"
-    if kind == "double_value":
-        return f"Double({value.double_value})"
-    if kind == "bytes_value":
-        return f"Bytes({list(value.bytes_value)})"
-    return f"Slice({', '.join(_value(item) for item in value.array_value.values)})"
 
 
 class TestAgent(Peer):

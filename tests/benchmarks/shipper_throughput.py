@@ -225,6 +225,11 @@ class Node:
             if time.monotonic() > until or any("does not answer" not in text for text in problems):
                 raise AssertionError(result)
 
+    def memory(self) -> float:
+        """The most memory that the shipper has had at any time, in MiB."""
+        with open(f"/proc/{self.process.pid}/status", encoding="ascii") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith("VmHWM:")) / 1024
+
     def close(self) -> None:
         self._raylet.close()
         self.process.terminate()

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from conftest import Cluster
-from support import HOOK, Run, by_name, run_program, spans_in
+from support import Run, by_name, run_program, spans_in
 
 RESULT = [2, 3]
 
@@ -18,44 +17,31 @@ def told(run: Run) -> list[str]:
     return [line.partition("ray_tracing_hooks: ")[2] for line in lines if not any(each in line for each in usual)]
 
 
-def problems(run: Run) -> list[str]:
-    """The same without the line that says, at the end, how many spans wait where."""
-    return [line for line in told(run) if "wait in" not in line]
-
-
-def run_small(hook: str = HOOK, **variables: str) -> Run:
-    run = run_program("small", check=True, RTH_HOOK=hook, **variables)
+def run_small(**variables: str) -> Run:
+    run = run_program("small", RTH_HOOK="ray_tracing_hooks:setup", **variables)
     assert run.result == RESULT
     return run
 
 
-@pytest.mark.parametrize(
-    ("variables", "said"),
-    [
-        ({"OTEL_TRACES_SAMPLER": "always_off"}, "this driver records no spans, since OTEL_TRACES_SAMPLER samples none"),
-        (
-            {"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0"},
-            "OTEL_TRACES_SAMPLER samples no new trace, spans that are recorded all the same go to ",
-        ),
-    ],
-)
-def test_where_no_trace_is_sampled_it_does_not_say_that_tracing_is_on(
-    cluster: Cluster, variables: dict[str, str], said: str
-) -> None:
-    variables |= {"RTH_ADDRESS": cluster.address, "RAY_TRACING_LOCAL_DIR": str(cluster.spans)}
+def test_where_no_new_trace_is_sampled_it_does_not_say_that_tracing_is_on(cluster: Cluster) -> None:
+    """Where none is sampled at all, see ``test_capture.py``."""
     before = by_name(spans_in(cluster.spans), "small.py ray.driver")
-    run = run_program("small", check=True, **cluster.variables, **variables)
+    run = run_program(
+        "small",
+        RTH_ADDRESS=cluster.address,
+        RAY_TRACING_LOCAL_DIR=str(cluster.spans),
+        OTEL_TRACES_SAMPLER="parentbased_traceidratio",
+        OTEL_TRACES_SAMPLER_ARG="0",
+    )
     assert run.result == RESULT
     assert by_name(spans_in(cluster.spans), "small.py ray.driver") == before
     (line,) = [line for line in run.stderr.splitlines() if "ray_tracing_hooks:" in line]
-    assert line.partition("ray_tracing_hooks: ")[2].startswith(said)
+    assert "OTEL_TRACES_SAMPLER samples no new trace, spans that are recorded all the same go to " in line
 
 
 def test_no_exporter_at_all_leaves_the_program_alone(tmp_path: Path) -> None:
-    run = run_small(
-        "ray_tracing_hooks:setup", RAY_TRACING_EXPORTERS="none", RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans")
-    )
-    assert problems(run) == []
+    run = run_small(RAY_TRACING_EXPORTERS="none", RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"))
+    assert told(run) == []
     assert not (tmp_path / "spans").exists()
 
 
@@ -65,7 +51,6 @@ def test_what_is_wrong_is_said_once_and_the_rest_counts(tmp_path: Path) -> None:
     (tmp_path / "spans").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "traces.yaml").write_text(f"local_dirr: /nowhere\nlocal_dir: {tmp_path / 'spans'}\n")
     run = run_small(
-        "ray_tracing_hooks:setup",
         RAY_TRACING_EXPORTERS="jagger",
         RAY_TRACING_CONFIG=str(tmp_path / "traces.yaml"),
         RAY_TRACING_FLUSH_TIMEOUT="5",

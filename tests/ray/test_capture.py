@@ -47,6 +47,8 @@ def test_where_nothing_is_sampled_it_says_so(cluster: Cluster) -> None:
     )
     assert run.returncode
     assert "TracingError: nothing can be captured: this trace is not sampled" in run.stderr
+    (line,) = [line for line in run.stderr.splitlines() if "ray_tracing_hooks: " in line]
+    assert line.endswith("this driver records no spans, since OTEL_TRACES_SAMPLER samples none")
 
 
 def test_a_process_that_is_not_traced_is_told_how_to_be() -> None:

@@ -62,14 +62,34 @@ quick: lint ## Lint, types, unit and insight tests but those that take longest, 
 has_gcc = gcc -print-file-name=libasan.so 2> /dev/null | grep -q ^/ && test -f $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h
 no_gcc = echo "==> There is no gcc with its sanitizers and the headers of Python: C is not checked"
 
+# Two at a time. Ruff and mypy know what has not changed since they looked at it; the others look again after a change.
+SCRIPTS := $(shell find ray_tracing_hooks/_insight $(JAVASCRIPT) -name node_modules -prune -o -name '*.[jt]s*' -print)
+# Its name has their number, so that it is another one when a script is removed.
+CHECKED_SCRIPTS := $(VENV)/.checked-scripts-$(words $(SCRIPTS))
+CHECKS := ruff prose mypy $(CHECKED_SCRIPTS) $(VENV)/.checked-c $(VENV)/.checked-workflows
 lint: $(DEPENDENCIES) $(VENV)/.javascript ## Check style, format, types, C and workflows
+	@$(MAKE) --silent --no-print-directory --jobs 2 --output-sync=target $(CHECKS)
+
+.PHONY: ruff prose mypy
+ruff:
 	@echo "==> ruff" && $(BIN)/ruff check . && $(BIN)/ruff format --check .
+prose:
 	@echo "==> prose" && $(BIN)/python tests/helpers/prose.py
+mypy:
 	@echo "==> mypy" && $(BIN)/mypy
+
+$(CHECKED_SCRIPTS): Makefile $(VENV)/.javascript $(SCRIPTS)
 	@echo "==> eslint, tsc" && $(JAVASCRIPT)/node_modules/.bin/eslint --cache --cache-location $(VENV)/.eslint --max-warnings 0 -c $(JAVASCRIPT)/eslint.config.js ray_tracing_hooks $(JAVASCRIPT)
 	@$(JAVASCRIPT)/node_modules/.bin/tsc -p $(JAVASCRIPT) --incremental --tsBuildInfoFile $(VENV)/.tsc.json
+	@touch $@
+
+$(VENV)/.checked-c: Makefile $(DEPENDENCIES) $(wildcard ray_tracing_hooks/_hotpath_source/*)
 	@echo "==> C" && if $(has_gcc); then gcc -fsyntax-only -std=c99 -O2 -Wall -Wextra -Wshadow -Wconversion -Werror -I$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))') ray_tracing_hooks/_hotpath_source/*.c; else $(no_gcc); fi
+	@touch $@
+
+$(VENV)/.checked-workflows: Makefile $(DEPENDENCIES) $(wildcard .github/workflows/*.yml .github/ISSUE_TEMPLATE/*.yml)
 	@echo "==> workflows, forms" && $(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml && $(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-issue-forms $(filter-out %/config.yml,$(wildcard .github/ISSUE_TEMPLATE/*.yml)) && $(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml && $(BIN)/zizmor --offline --quiet .github/workflows
+	@touch $@
 
 docs: $(DEPENDENCIES) ## Build the site in .site, with warnings as errors: links, anchors, pages without a place
 	@$(call install,--group docs)

@@ -73,51 +73,6 @@ def test_tags_are_those_of_protobuf(message: Any) -> None:
         assert found.startswith(name.lower())
 
 
-def test_every_part_of_a_span_is_what_protobuf_reads() -> None:
-    """All that the encoder has, in one span."""
-    encoded = b"".join(
-        (
-            submission(WITH_STATE),
-            encode.submit_time(START),
-            encode.dropped_attributes(1),
-            encode.event("event", START, {"k": 1.5}, 2),
-            encode.dropped_events(300),
-            encode.link(TRACE_ID, PARENT_ID, "c=d", {"l": True}, remote=True, dropped=4),
-            encode.dropped_links(5),
-            encode.name("renamed"),
-            encode.status(encode.STATUS_ERROR, "why"),
-        )
-    )
-    span = Span.FromString(encoded)
-    assert (span.trace_id, span.span_id, span.parent_span_id) == (TRACE_ID, SPAN_ID, PARENT_ID)
-    assert (span.trace_state, span.flags, span.name, span.kind) == ("a=b", 0x300, "renamed", Span.SPAN_KIND_CONSUMER)
-    assert (span.start_time_unix_nano, span.end_time_unix_nano) == (START, END)
-    keys = (names.RAY_FUNCTION, names.RAY_PID, names.RAY_TASK_ID, names.RAY_PARENT_TASK_ID, names.RAY_SUBMIT_TIME)
-    assert tuple(attribute.key for attribute in span.attributes) == keys
-    assert span.attributes[2].value.string_value == TASK.decode()
-    assert span.attributes[4].value.int_value == START
-    assert (span.dropped_attributes_count, span.dropped_events_count, span.dropped_links_count) == (1, 300, 5)
-    assert list(span.events) == [
-        Span.Event(
-            time_unix_nano=START,
-            name="event",
-            attributes=[KeyValue(key="k", value=AnyValue(double_value=1.5))],
-            dropped_attributes_count=2,
-        )
-    ]
-    assert list(span.links) == [
-        Span.Link(
-            trace_id=TRACE_ID,
-            span_id=PARENT_ID,
-            trace_state="c=d",
-            attributes=[KeyValue(key="l", value=AnyValue(bool_value=True))],
-            dropped_attributes_count=4,
-            flags=0x300,
-        )
-    ]
-    assert span.status == Status(code=Status.STATUS_CODE_ERROR, message="why")
-
-
 @pytest.mark.parametrize("parent", [None, LOCAL, REMOTE, WITH_STATE], ids=["root", "local", "remote", "with a state"])
 def test_ids_stand_where_they_are_looked_for(parent: Parent | None) -> None:
     """So do those of each span that begins as ours."""

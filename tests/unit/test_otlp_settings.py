@@ -239,30 +239,5 @@ def test_a_key_without_a_certificate_is_ignored(tmp_path: Path) -> None:
     assert "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE" in problem
 
 
-NAMES = ("PROTOCOL", "ENDPOINT", "HEADERS", "TIMEOUT", "COMPRESSION", "INSECURE")
-FILES = ("CERTIFICATE", "CLIENT_CERTIFICATE", "CLIENT_KEY")
-BATCHING = ("OTEL_BSP_SCHEDULE_DELAY", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "OTEL_BSP_EXPORT_TIMEOUT")
-
-
-@pytest.mark.parametrize("empty", ["", "  "])
-@pytest.mark.parametrize("name", [*NAMES, *FILES, *(f"TRACES_{name}" for name in (*NAMES, *FILES)), *BATCHING])
-def test_an_empty_value_counts_as_unset(name: str, empty: str) -> None:
-    assert fine(**{name: empty}) == fine()
-
-
 def test_an_empty_form_for_traces_leaves_the_general_one_in_force() -> None:
     assert fine(ENDPOINT="http://c:1", TRACES_ENDPOINT="").target == "c:1"
-
-
-@pytest.mark.parametrize(("name", "value"), [("PROTOCOL", "http"), ("TIMEOUT", "soon"), ("CERTIFICATE", "/no/such")])
-def test_a_wrong_value_is_told_once_and_counts_as_unset(name: str, value: str) -> None:
-    for form in (name, f"TRACES_{name}"):
-        found, (problem,) = settings(**{form: value})
-        assert found == fine()
-        assert f"{form}='{value}' is ignored" in problem
-
-
-def test_a_wrong_form_for_traces_leaves_the_general_one_in_force() -> None:
-    found, (problem,) = settings(ENDPOINT="http://c:1", TRACES_ENDPOINT="ftp://me:secret@c")
-    assert found.target == "c:1"
-    assert "secret" not in problem

@@ -453,9 +453,3 @@ def test_a_size_reads_as_it_is_written(size: int) -> None:
 def test_seconds_read_as_they_are_written(seconds: float) -> None:
     """What `config` prints can be given back."""
     assert SECONDS.read(SECONDS.write(seconds)) == seconds
-
-
-def test_settings_cannot_be_changed() -> None:
-    """They are read once and handed down."""
-    with pytest.raises(AttributeError):
-        Settings().strict = True

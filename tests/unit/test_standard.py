@@ -126,14 +126,6 @@ def test_the_traces_form_wins_and_a_wrong_one_leaves_the_general_one() -> None:
     assert problem.endswith("using 7 s.")
 
 
-@pytest.mark.parametrize(
-    ("given_", "seconds"), [("10", 10.0), ("0.5", 0.5), ("499", 499.0), ("500", 0.5), ("10000", 10.0)]
-)
-def test_a_timeout_is_in_seconds_or_milliseconds(given_: str, seconds: float) -> None:
-    """As Python has read it, and as the specification says: the size tells which is meant."""
-    assert values(f"{OTLP}TIMEOUT", {f"{OTLP}TIMEOUT": given_}) == (seconds, [])
-
-
 def test_headers_are_percent_decoded_and_bad_pairs_left_out_without_being_shown() -> None:
     secret = "authorization=Basic%20abc%3D,noequals,X-Tenant=me,bad%0Aname=x,late=a%0Db"
     headers, (problem,) = values(f"{OTLP}HEADERS", {f"{OTLP}HEADERS": secret})

@@ -609,7 +609,6 @@ def test_what_is_redacted_is_in_no_part_of_a_comparison(tmp_path: Path) -> None:
     sides += ["--to", *(written(tmp_path / f"now{number}", run) for number, run in enumerate(now))]
     values = "host-n2", "argument scale", "ConnectionError"
     for options, hidden in (
-        ([], [False] * 3),
         (["--redact", "host.*", "--redact", "error.*", "--redact", "ray.arguments"], [True] * 3),
         (["--redact", "host.*"], [True, False, False]),
         (["--no-attributes"], [True] * 3),

@@ -87,23 +87,13 @@ import json, os, sys
 from click.testing import CliRunner
 from ray_tracing_hooks._cli import main
 commands = json.loads(sys.argv[1])
-answers = [CliRunner().invoke(main, each) for each in commands]  # imports what root alone may be able to read
+for each in commands[:5]:
+    CliRunner().invoke(main, each)  # imports what root alone may be able to read
 if os.geteuid() == 0:
     os.setuid(65534)
 answers = [CliRunner().invoke(main, each) for each in commands]
 print(json.dumps([[each.exit_code, each.stdout, each.stderr] for each in answers]))
 """
-
-
-@pytest.fixture
-def shared() -> Iterator[Path]:
-    """A folder of spans that everybody can read, also above it."""
-    with tempfile.TemporaryDirectory() as above:
-        os.chmod(above, 0o755)
-        folder = Path(above) / "spans"
-        folder.mkdir()
-        (folder / "a.jsonl").write_bytes(run().as_json_lines())
-        yield folder
 
 
 def answers(*commands: list[str]) -> list[tuple[int, str, str]]:
@@ -114,42 +104,47 @@ def answers(*commands: list[str]) -> list[tuple[int, str, str]]:
     return [(code, out, err) for code, out, err in json.loads(done.stdout.splitlines()[-1])]
 
 
-@pytest.mark.parametrize("mode", [0o000, 0o444])
-def test_a_subfolder_that_cannot_be_read_is_one_problem_of_the_data(shared: Path, mode: int) -> None:
-    """The rest is shown, and the reason is said once: for the folder, or for a file of which only the name shows."""
-    closed = shared / "closed"
-    closed.mkdir()
-    (closed / "b.jsonl").write_bytes(run().as_json_lines())
-    closed.chmod(mode)
-    try:
-        folder = str(shared)
-        summary, tree, perfetto, otlp, replay = answers(
-            ["summary", folder],
-            ["tree", folder],
-            ["export", folder, "--format", "perfetto", "-o", "-"],
-            ["export", folder, "--format", "otlp", "-o", "-"],
-            ["replay", folder, "--dry-run", "--exporter", "console"],
+@pytest.fixture
+def shared() -> Iterator[list[Path]]:
+    """Folders of spans that everybody can read, also above them. In each is one that only its owner can read."""
+    with tempfile.TemporaryDirectory() as above:
+        os.chmod(above, 0o755)
+        folders = [Path(above) / name for name in ("one", "other")]
+        for folder, mode in zip(folders, (0o000, 0o444), strict=True):
+            (folder / "closed").mkdir(parents=True)
+            for name in ("a.jsonl", "closed/b.jsonl"):
+                (folder / name).write_bytes(run().as_json_lines())
+            (folder / "closed").chmod(mode)
+        yield folders
+        for folder in folders:
+            (folder / "closed").chmod(0o700)
+
+
+def test_a_subfolder_that_cannot_be_read_is_one_problem_of_the_data(shared: list[Path]) -> None:
+    """The rest is shown, and the reason is said once: for the folder, or for a file of which only the name shows. Who
+    names a folder wants what is in it.
+    """
+    commands = [
+        [*command.split(), str(folder)]
+        for folder in shared
+        for command in (
+            "summary",
+            "tree",
+            "export --format perfetto -o -",
+            "export --format otlp -o -",
+            "replay --dry-run --exporter console",
         )
-    finally:
-        closed.chmod(0o700)
-    where = closed if mode == 0 else closed / "b.jsonl"
-    reason = f"1 file or folder not completely read (the first: {where}: Permission denied)"
-    for code, out, err in (summary, tree, perfetto, otlp):
-        assert code == 0
-        assert " ".join((out + err).split()).count("Permission denied") == 1
-        assert reason in " ".join((out + err).split())
-    assert otlp[1].count('"spanId"') == 3
-    assert replay[0] == 0
-    assert "3 spans would be sent" in replay[1] + replay[2]
-    assert replay[2].count(f"{where}: Permission denied") == 1
-
-
-def test_a_folder_that_was_named_has_to_be_readable(shared: Path) -> None:
-    """Whoever names it wants what is in it."""
-    shared.chmod(0)
-    try:
-        ((code, _, said),) = answers(["summary", str(shared)])
-    finally:
-        shared.chmod(0o700)
+    ]
+    *shown, (code, _, said) = answers(*commands, ["summary", str(shared[0] / "closed")])
     assert code == 1
-    assert said == f"Error: {str(shared)!r} cannot be read: Permission denied\n"
+    assert said == f"Error: {str(shared[0] / 'closed')!r} cannot be read: Permission denied\n"
+    for where, answered in ((shared[0] / "closed", shown[:5]), (shared[1] / "closed" / "b.jsonl", shown[5:])):
+        reason = f"1 file or folder not completely read (the first: {where}: Permission denied)"
+        *texts, (code, out, err) = answered
+        assert (code, "3 spans would be sent" in out + err) == (0, True)
+        assert err.count(f"{where}: Permission denied") == 1
+        assert texts[-1][1].count('"spanId"') == 3
+        for code, out, err in texts:
+            assert code == 0
+            assert " ".join((out + err).split()).count("Permission denied") == 1
+            assert reason in " ".join((out + err).split())

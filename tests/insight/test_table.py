@@ -84,8 +84,7 @@ def test_rows_are_spans_by_start(tmp_path: Path) -> None:
     assert_columns_are_of_the_spans(found)
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-@pytest.mark.parametrize("part", [100, 1000, 1 << 30])
+@pytest.mark.parametrize(("part", "processes"), [(100, 1), (1000, 1), (1 << 30, 1), (1000, 2)])
 def test_files_may_be_read_in_parts_and_by_several_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: int, processes: int
 ) -> None:

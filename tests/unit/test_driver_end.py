@@ -55,7 +55,8 @@ HARMLESS = {
     "no exception at all": "sys.last_value = sys.last_exc = 'text'",
     "a test that fails": (
         "import pytest\nopen('test_failing.py', 'w').write('def test_failing(): assert False')\n"
-        "pytest.main(['-q', '-p', 'no:cacheprovider', 'test_failing.py'])"
+        "options = '-q --assert=plain --disable-plugin-autoload -p no:cacheprovider'\n"
+        "pytest.main([*options.split(), 'test_failing.py'])"
     ),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.trace import Tracer
 
 from ray_tracing_hooks._sdk.processor import SpoolSpanProcessor
 from ray_tracing_hooks._spool.layout import SCOPE, SPAN, START, U16
@@ -14,12 +15,16 @@ from ray_tracing_hooks._spool.writer import SpoolWriter
 CONNECTIONS = 20
 
 
+def processor_and_tracer() -> tuple[SpoolSpanProcessor, Tracer]:
+    """The processor, and a tracer of a provider that has it."""
+    processor, provider = SpoolSpanProcessor(), TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(processor)
+    return processor, provider.get_tracer("program")
+
+
 def test_each_span_has_its_scope_in_its_segment_however_often_the_writer_changes(tmp_path: Path) -> None:
     """Also where a writer takes the place in memory of an earlier one, and by a span that began with that one."""
-    processor = SpoolSpanProcessor()
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(processor)
-    tracer = provider.get_tracer("program")
+    processor, tracer = processor_and_tracer()
     places = set()
     for _ in range(CONNECTIONS):
         writer = SpoolWriter(str(tmp_path))
@@ -52,10 +57,7 @@ def names_in(folder: Path) -> list[tuple[int, bytes]]:
 
 def test_spans_that_are_open_end_in_the_spool_that_they_began_in(tmp_path: Path) -> None:
     """Where the settings of a connection change: otherwise one that has ended would count as interrupted there."""
-    processor = SpoolSpanProcessor()
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(processor)
-    tracer = provider.get_tracer("program")
+    processor, tracer = processor_and_tracer()
     before, after = SpoolWriter(str(tmp_path / "before")), SpoolWriter(str(tmp_path / "after"))
     processor.write_to(before)
     first = tracer.start_span("A")
@@ -68,10 +70,7 @@ def test_spans_that_are_open_end_in_the_spool_that_they_began_in(tmp_path: Path)
 
 
 def test_in_a_pause_only_spans_that_are_open_end(tmp_path: Path) -> None:
-    processor = SpoolSpanProcessor()
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(processor)
-    tracer = provider.get_tracer("program")
+    processor, tracer = processor_and_tracer()
     writer = SpoolWriter(str(tmp_path))
     processor.write_to(writer)
     first = tracer.start_span("A")
@@ -84,10 +83,7 @@ def test_in_a_pause_only_spans_that_are_open_end(tmp_path: Path) -> None:
 
 
 def test_however_many_spans_are_open_each_ends_in_its_spool_and_dropped_ones_are_forgotten(tmp_path: Path) -> None:
-    processor = SpoolSpanProcessor()
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(processor)
-    tracer = provider.get_tracer("program")
+    processor, tracer = processor_and_tracer()
     writer = SpoolWriter(str(tmp_path))
     processor.write_to(writer)
     spans = [tracer.start_span("A") for _ in range(10_050)]

@@ -431,7 +431,9 @@ def test_functions_that_ran_partly_in_processes_that_record_waits_are_not_compar
 NODES = ("n1", "n2")
 
 
-def version(seed: int, *, slow_node: float = 1.0, storm: bool = False, scale: int = 2, load: float = 0.01) -> HandMade:
+def version(
+    seed: int, *, slow_node: float = 1.0, storm: bool = False, scale: int = 2, load: float = 0.01, rounds: int = 60
+) -> HandMade:
     """A run of a program: its times vary from call to call by a twentieth, and from run to run by ``load``.
 
     ``work`` runs on two nodes, on the second ``slow_node`` times as long; every other call of ``fetch`` is refused once
@@ -465,7 +467,7 @@ def version(seed: int, *, slow_node: float = 1.0, storm: bool = False, scale: in
             at += 2 + duration
         return rows[0]
 
-    for number in range(60):
+    for number in range(rounds):
         node = NODES[number % 2]
         call("work", 50 * (slow_node if node == "n2" else 1), node, f"{number}")
         call("fetch", 10, node, f"{number}", error="ConnectionError" if storm and number % 4 < 2 else "")
@@ -604,8 +606,8 @@ def test_markdown_of_a_pull_request_formats_nothing_of_the_runs(tmp_path: Path) 
 def test_what_is_redacted_is_in_no_part_of_a_comparison(tmp_path: Path) -> None:
     """Machines, arguments and types of errors explain what changed, and what is hidden explains nothing."""
     pytest.importorskip("scipy")
-    now = [version(seed, slow_node=1.2, storm=True, scale=4) for seed in range(3, 6)]
-    sides = [written(tmp_path / f"before{seed}", version(seed)) for seed in range(3)]
+    now = [version(seed, slow_node=1.2, storm=True, scale=4, rounds=20) for seed in range(3, 6)]
+    sides = [written(tmp_path / f"before{seed}", version(seed, rounds=20)) for seed in range(3)]
     sides += ["--to", *(written(tmp_path / f"now{number}", run) for number, run in enumerate(now))]
     values = "host-n2", "argument scale", "ConnectionError"
     for options, hidden in (

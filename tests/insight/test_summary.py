@@ -313,32 +313,8 @@ def test_a_hung_run_is_told_with_what_it_hangs_in() -> None:
     assert "inner, for 1m 00s" in finding.text
 
 
-def test_a_deadlock_that_a_timeout_has_ended_is_told() -> None:
-    """The driver gives up, and Ray ends the actors with it. It has cost what the driver waited."""
-    run, driver = HandMade.driven(1000)
-    actor, other = run.actor(), run.actor()
-    died: dict[str, Any] = {
-        "state": "lost",
-        "attributes": {names.RAY_END_ESTIMATED: True},
-        "error": names.WORKER_DIED,
-    }
-    first = run.submit(driver, "A.f", 0, actor=actor)
-    frame = run.run(first, 5, 1010, worker="w1", **died)
-    second = run.submit(frame, "B.g", 10, actor=other, worker="w1")
-    below = run.run(second, 20, 1010, worker="w2", **died)
-    third = run.submit(below, "A.h", 30, actor=actor, worker="w2")
-    run.get(below, [third], 31, 1010, state="lost", worker="w2")
-    run.get(frame, [second], 11, 1010, state="lost", worker="w1")
-    run.get(driver, [first], 1, 920, error="GetTimeoutError")
-    finding, _ = findings(run)
-    assert finding.kind == "deadlock"
-    assert finding.text == (
-        "2 calls waited for each other in a cycle, a deadlock, until their processes died: A.f > B.g > A.f"
-    )
-    assert finding.share == pytest.approx((920 - 20) / 1000)
-
-
 def test_a_deadlock_is_the_reason_for_timeouts_of_its_own_time_alone() -> None:
+    """The driver gives up, and Ray ends the actors with it. It has cost what the driver waited."""
     run, driver = HandMade.driven(3000)
     actor, other = run.actor(), run.actor()
     died: dict[str, Any] = {
@@ -358,6 +334,9 @@ def test_a_deadlock_is_the_reason_for_timeouts_of_its_own_time_alone() -> None:
     run.get(frame, [second], 2011, 3010, state="lost", worker="w1")
     run.get(driver, [first], 2001, 2920, error="GetTimeoutError")
     found = {finding.kind: finding for finding in findings(run)}
+    assert found["deadlock"].text == (
+        "2 calls waited for each other in a cycle, a deadlock, until their processes died: A.f > B.g > A.f"
+    )
     assert found["deadlock"].share == pytest.approx((2920 - 2020) / 3000)
     assert found["timed-out"].share == pytest.approx((1899 + 19) / 3000)
 
@@ -685,18 +664,20 @@ def test_a_first_call_that_takes_long_by_itself_is_not_blamed_on_its_function(si
 
 
 def test_large_arguments_that_are_serialized_while_workers_start_cost_what_the_path_has_of_them() -> None:
-    run, driver = HandMade.driven(2000)
+    run, driver = HandMade.driven(4000)
     calls = [run.submit(driver, "f", 10 + 100 * number, 90) for number in range(10)]
     for number, call in enumerate(calls):
-        run.run(call, 1500 + number, 1900 - number, worker=f"w{number}")
-    run.started("w0", 20, 1500)
-    run.get(driver, calls, 1001, 1901)
-    (found,) = (finding for finding in findings(run) if finding.kind == "large-arguments")
-    path = Analysis(run.table()).path
+        run.run(call, 3000 + number, 3900 - number, worker=f"w{number}")
+    run.started("w0", 20, 3000)
+    run.get(driver, calls, 1001, 3901)
+    found_kinds = {finding.kind: finding for finding in findings(run)}
+    found, path = found_kinds["large-arguments"], Analysis(run.table()).path
     assert "900 ms in all" in found.text
     assert path.submitting["f"] == 90 * MS
-    assert path.kinds["worker start"] == 1400 * MS
-    assert found.share == pytest.approx((90 + 810) / 2000), "the rest of the start is not due to the arguments"
+    assert path.kinds["worker start"] == 2900 * MS
+    assert found.share == pytest.approx((90 + 810) / 4000), "the rest of the start is not due to the arguments"
+    start = found_kinds["worker-start"]
+    assert start.share * path.wall == pytest.approx(path.kinds["worker start"] - 810 * MS), "what counts there does not"
 
 
 def test_calls_with_large_arguments_wait_for_these_before_they_start() -> None:
@@ -860,19 +841,6 @@ def test_async_actors_that_wait_for_something_else_are_no_fault() -> None:
         run.run(calls[-1], 12 + 100 * (number // 2), 111 + 100 * (number // 2), attributes={"ray.max_concurrency": 2})
     run.get(driver, calls, 2900, 2950)
     assert "blocked-event-loop" not in [finding.kind for finding in findings(run)]
-
-
-def test_the_start_of_workers_is_one_number_with_what_counts_for_other_findings() -> None:
-    """That in which the driver submits large arguments is the cost of these, which the finding says."""
-    run, driver = HandMade.driven(4000)
-    calls = [run.submit(driver, "f", 10 + 100 * number, 90) for number in range(10)]
-    for number, call in enumerate(calls):
-        run.run(call, 3000 + number, 3900 - number, worker=f"w{number}")
-    run.started("w0", 20, 3000)
-    run.get(driver, calls, 1001, 3901)
-    (finding,) = (each for each in findings(run) if each.kind == "worker-start")
-    path = Analysis(run.table()).path
-    assert finding.share * path.wall == pytest.approx(path.kinds["worker start"] - 810 * MS)
 
 
 @pytest.mark.parametrize(("actors", "saved"), [(1, None), (2, 0.45)])

@@ -6,7 +6,7 @@ import json
 import os
 import random
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -222,11 +222,11 @@ def test_a_run_ends_with_a_few_lines(name: str, capsys: pytest.CaptureFixture[st
     assert any(line.startswith(f"    and {more} other finding") for line in lines) == (more > 0)
 
 
-@pytest.mark.parametrize("finder", FINDERS)
-def test_each_finding_is_described(finder: Callable[..., object]) -> None:
+def test_each_finding_is_described() -> None:
     """So that who reads one knows how far to trust it."""
-    said = re.findall(r"^ +([A-Z][\w ]+): ", finder.__doc__ or "", re.MULTILINE)
-    assert said == ["Measures", "Threshold", "Looks the same", "Advice", "Needs"]
+    for finder in FINDERS:
+        said = re.findall(r"^ +([A-Z][\w ]+): ", finder.__doc__ or "", re.MULTILINE)
+        assert said == ["Measures", "Threshold", "Looks the same", "Advice", "Needs"], finder
 
 
 @pytest.mark.parametrize(("width", "colour"), [(80, ""), (100, "1"), (200, "")])
@@ -601,7 +601,7 @@ def test_a_place_that_is_slower_than_its_peers_is_named(slower: float, what: str
         assert "99.5 ms elsewhere (medians of 50 calls and of 150)" in texts[0]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 def test_time_in_both_of_two_sets_of_intervals(seed: int) -> None:
     """Those of the first set may overlap, and count once."""
     chosen = random.Random(seed)

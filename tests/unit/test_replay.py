@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -493,26 +494,23 @@ def wait_for(condition: Callable[[], bool]) -> None:
 # Spools.
 
 
-RECORD = """
-import sys
-from ray_tracing_hooks._spool.reader import count_spans
-from ray_tracing_hooks._spool.writer import SpoolWriter
-spool, resource, scope, *records = sys.argv[1:]
-writer = SpoolWriter(spool, segment_bytes=300)
-prefix = writer.scope(bytes.fromhex(resource), bytes.fromhex(scope)).to_bytes(2, "little")
-for record in records:
-    kind, _, encoded = record.partition(":")
-    getattr(writer, kind)(prefix, bytes.fromhex(encoded))
-"""
-
-
 def left_spool(folder: Path, ended: Sequence[int], begun: Sequence[int] = ()) -> None:
     """A spool whose process has ended: some spans have begun only."""
     folder.mkdir(mode=0o700, exist_ok=True)
-    openings = [f"start:{span(number).SerializeToString()[:-9].hex()}" for number in begun]
-    records = [f"span:{span(number).SerializeToString().hex()}" for number in ended]
-    arguments = [str(folder), RESOURCE.SerializeToString().hex(), SCOPE.SerializeToString().hex()]
-    subprocess.run([sys.executable, "-c", RECORD, *arguments, *openings, *records], check=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forks of processes with threads
+        child = os.fork()
+    if not child:
+        try:
+            writer = SpoolWriter(str(folder), segment_bytes=300)
+            prefix = writer.scope(RESOURCE.SerializeToString(), SCOPE.SerializeToString()).to_bytes(2, "little")
+            for number in begun:
+                writer.start(prefix, span(number).SerializeToString()[:-9])
+            for number in ended:
+                writer.span(prefix, span(number).SerializeToString())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
 
 
 def test_a_left_over_spool_is_delivered(collector: Collector, tmp_path: Path) -> None:

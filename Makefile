@@ -55,9 +55,8 @@ test: prepare ## Run the tests but the slow ones; SLOW=1 runs all, TESTS=tests/u
 # Files that take longest, most of them since they start processes.
 NOT_QUICK := $(addprefix --ignore=$(ROOT)/tests/,$(addprefix unit/test_,bridge.py disk.py reentrancy.py ship.py wheels.py) $(addprefix insight/test_,larger_than_memory.py redacted.py store.py))
 
-# More processes than for all tests, since these wait for longer, and start no clusters.
 quick: lint ## Lint, types, unit and insight tests but those that take longest, without Ray clusters, backends or a browser
-	@$(MAKE) --no-print-directory test TESTS="tests/unit tests/insight" SLOW= WORKERS=6 ARGS="--hypothesis-profile=quick $(NOT_QUICK) $(ARGS)"
+	@$(MAKE) --no-print-directory test TESTS="tests/unit tests/insight" SLOW= ARGS="--hypothesis-profile=quick $(NOT_QUICK) $(ARGS)"
 
 has_gcc = gcc -print-file-name=libasan.so 2> /dev/null | grep -q ^/ && test -f $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h
 no_gcc = echo "==> There is no gcc with its sanitizers and the headers of Python: C is not checked"

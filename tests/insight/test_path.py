@@ -28,6 +28,9 @@ from ray_tracing_hooks._insight.analysis.findings import find
 from ray_tracing_hooks._insight.analysis.walk import critical_path
 from ray_tracing_hooks._insight.model.calls import PARTLY, Calls
 
+UNSEEN = "12" * 8 + "f" * 24 + "01000000" + "01000000"
+"""An object of a task that makes no span."""
+
 
 def steps(path: Path, calls: Calls) -> list[tuple[str, str, float, float]]:
     """Kind, place, beginning and end of each step; checks what holds for every path."""
@@ -182,8 +185,7 @@ def test_a_wait_for_more_than_there_were() -> None:
 def test_what_a_wait_was_for_may_make_no_span() -> None:
     """Objects of tasks that were not recorded: no span says what it was, and it is not taken for fetching."""
     run, driver = HandMade.driven(60)
-    unseen = "12" * 8 + "f" * 24 + "01000000" + "01000000"
-    run.wait(driver, [unseen], 1, 41, ready=[unseen])
+    run.wait(driver, [UNSEEN], 1, 41, ready=[UNSEEN])
     path, _ = critical(run)
     assert kinds(path) == {RUN: 20, UNEXPLAINED: 40}
 
@@ -191,8 +193,7 @@ def test_what_a_wait_was_for_may_make_no_span() -> None:
 def test_an_argument_of_unknown_origin_may_be_what_a_call_waited_for() -> None:
     """Its task makes no span: the time until the call starts is not taken for scheduling."""
     run, driver = HandMade.driven(60)
-    unseen = "12" * 8 + "f" * 24 + "01000000" + "01000000"
-    task = run.task(driver, "t", 0, 30, 50, arguments=[unseen])
+    task = run.task(driver, "t", 0, 30, 50, arguments=[UNSEEN])
     run.get(driver, [task], 1, 50)
     path, _ = critical(run)
     assert kinds(path) == {UNEXPLAINED: 30, RUN: 20 + 10}
@@ -202,9 +203,8 @@ def test_an_argument_of_unknown_origin_may_be_what_a_call_waited_for() -> None:
 def test_an_object_of_unknown_origin_may_be_what_a_wait_waited_for() -> None:
     """Another object was there at 20: until 40 the wait may have waited for the one of which nothing is known."""
     run, driver = HandMade.driven(60)
-    unseen = "12" * 8 + "f" * 24 + "01000000" + "01000000"
     task = run.task(driver, "t", 0, 5, 20)
-    run.get(driver, [task, unseen], 0, 40)
+    run.get(driver, [task, UNSEEN], 0, 40)
     path, _ = critical(run)
     assert kinds(path) == {SCHEDULING: 5, RUN: 15 + 20, UNEXPLAINED: 20}
     assert not path.is_exact
@@ -213,11 +213,10 @@ def test_an_object_of_unknown_origin_may_be_what_a_wait_waited_for() -> None:
 def test_waits_of_a_call_that_makes_no_span_are_not_those_of_its_caller() -> None:
     """It passes its caller's span on, so what it waits for in its own process is below that."""
     run, driver = HandMade.driven(60)
-    unseen = "12" * 8 + "f" * 24 + "01000000" + "01000000"
     inner = run.submit(driver, "inner", 10, worker="w1")
     run.run(inner, 15, 30, worker="w2")
     run.get(driver, [inner], 11, 31, worker="w1")
-    run.get(driver, [unseen], 5, 50)
+    run.get(driver, [UNSEEN], 5, 50)
     path, _ = critical(run)
     assert kinds(path) == {RUN: 5 + 10, UNEXPLAINED: 45}
 
@@ -525,16 +524,6 @@ def test_a_worker_that_died_for_good() -> None:
     assert kinds(path) == {SCHEDULING: 5, RUN: 25 + 10, GET_TIME: 10}
 
 
-def test_a_death_that_is_noticed_after_the_wait_that_it_ended() -> None:
-    """The shipper closes the span of a killed worker later than Ray tells the caller."""
-    run, driver = HandMade.driven(50)
-    call = run.task(driver, "t", 0, 5, 45, state="lost", error="worker_died")
-    run.get(driver, [call], 1, 40, error="WorkerCrashedError")
-    path, _ = critical(run)
-    assert kinds(path) == {SCHEDULING: 5, RUN: 35 + 10}
-    assert path.clamped == 5 * MS
-
-
 @pytest.mark.parametrize("late", [0, 1], ids=["the long wait begins first", "the long wait begins last"])
 def test_of_waits_at_the_same_time_the_last_to_end_is_on_the_path(late: int) -> None:
     """As of `asyncio.gather`, and of threads."""
@@ -607,14 +596,24 @@ def test_more_objects_than_are_named() -> None:
     assert not path.is_exact
 
 
-def test_causes_that_seem_to_come_late_are_clamped() -> None:
-    """A task that ends after the get that waited for it, by the clocks of two nodes: nothing is negative."""
+@pytest.mark.parametrize(
+    ("task", "error"),
+    [
+        # The shipper closes the span of a killed worker later than Ray tells the caller.
+        ({"state": "lost", "error": "worker_died"}, "WorkerCrashedError"),
+        # By the clocks of two nodes.
+        ({"node": "n2"}, ""),
+    ],
+    ids=["a death", "clocks"],
+)
+def test_causes_that_seem_to_come_late_are_clamped(task: dict[str, Any], error: str) -> None:
+    """A task that ends after the get that waited for it: nothing is negative."""
     run, driver = HandMade.driven(50)
-    call = run.task(driver, "t", 0, 5, 43, node="n2")
-    run.get(driver, [call], 1, 40)
+    call = run.task(driver, "t", 0, 5, 45, **task)
+    run.get(driver, [call], 1, 40, error=error)
     path = critical_path(Calls(run.table()))
     assert kinds(path) == {SCHEDULING: 5, RUN: 35 + 10}
-    assert path.clamped == 3 * MS
+    assert path.clamped == 5 * MS
 
 
 def test_a_deadlock_ends_the_path_and_is_told() -> None:

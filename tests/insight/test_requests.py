@@ -341,12 +341,6 @@ def test_of_calls_at_the_same_time_it_waited_for_the_last_to_end() -> None:
     }
 
 
-def test_tasks_and_actors_that_a_deployment_calls_are_a_part_of_their_own() -> None:
-    run, gate = Served.gated(100)
-    run.task(gate, "resize", 10, 20, 60, worker="w1")
-    assert parts(run.found()) == {(CODE, "Gate.__call__"): 50, (CALLS, "resize"): 50}
-
-
 def test_what_goes_on_after_the_end_of_a_request_does_not_count() -> None:
     """As where the client has gone."""
     run, root = Served.requested(50)

@@ -299,26 +299,17 @@ def test_a_failed_trial_costs_what_the_run_waited_for_it() -> None:
     assert finding.share == pytest.approx(0.01, rel=0.05)
 
 
-def test_the_calls_of_a_trial_are_no_loop_of_the_program() -> None:
-    """Ray Tune makes each one when the one before it has ended: its scheduler decides whether the trial goes on."""
-    run, driver = HandMade.driven(240)
-    fit = run.span("sweep ray.tune", 5, 235, driver)
-    trial = run.span("sweep ray.tune.trial", 10, 230, fit, attributes={names.RAY_TUNE_STOPPED_BY: "trial"})
-    for at in range(20, 220, 20):
-        run.task(trial, "Counting.train", at, at + 1, at + 19)
-    assert find(Analysis(run.table())) == []
-
-
-def test_the_time_between_calls_of_trials_is_no_work_of_the_program() -> None:
-    """Ray Tune makes these calls too: the program cannot move what comes before them into its tasks."""
-    run, driver = HandMade.driven(1_100, parts="actor,get,task,tune,wait")
+@pytest.mark.parametrize(("trials", "every", "parts"), [(1, 20, ""), (2, 40, "actor,get,task,tune,wait")])
+def test_the_calls_of_trials_are_neither_a_loop_nor_work_of_the_program(trials: int, every: int, parts: str) -> None:
+    """Ray Tune makes each one when the one before it has ended: its scheduler decides whether the trial goes on. The
+    program cannot move what comes before them into its tasks.
+    """
+    run, driver = HandMade.driven(1_100, parts=parts)
     fit = run.span("sweep ray.tune", 5, 1_095, driver)
-    trials = [
-        run.span("sweep ray.tune.trial", 10, 1_090, fit, attributes={names.RAY_TUNE_STOPPED_BY: "trial"})
-        for _ in range(2)
-    ]
-    for at in range(20, 1_080, 40):
-        run.task(trials[at // 40 % 2], "Counting.train", at, at + 1, at + 5)
+    stopped = {names.RAY_TUNE_STOPPED_BY: "trial"}
+    made = [run.span("sweep ray.tune.trial", 10, 1_090, fit, attributes=stopped) for _ in range(trials)]
+    for number, at in enumerate(range(20, 1_080, every)):
+        run.task(made[number % trials], "Counting.train", at, at + 1, at + (5 if trials > 1 else 19))
     assert find(Analysis(run.table())) == []
 
 

@@ -246,15 +246,20 @@ def no_collector(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_collector")
-def test_what_a_shipper_has_is_written_first(node: Node, tmp_path: Path) -> None:
-    """Without waiting for another destination that fails, which does not matter here."""
-    session = of_session(node, ("local", "otlp"))
+@pytest.mark.parametrize("exporters", [("local", "otlp"), ("otlp",)])
+def test_what_a_shipper_has_is_written_first(exporters: tuple[str, ...], node: Node, tmp_path: Path) -> None:
+    """Without waiting for another destination that fails, which does not matter here; also where there are no local
+    files. The shipper goes on.
+    """
+    session = of_session(node, exporters)
     shipper = node.start()
     writer = node.writer()
     writer.do("span 1 3000")
     result = collect([here(str(session))], OPTIONS, target_of(str(tmp_path / "output")), lambda *_told: None)
     assert result.problems == []
     assert numbers(tmp_path / "output") == list(range(1, 3001))
+    assert shipper.is_running()
+    until(node.segments, "the spool is as it was")
     writer.end()
     shipper.kill()
     ended(shipper)
@@ -277,23 +282,6 @@ def test_what_a_killed_shipper_has_left_is_written_once(exporters: tuple[str, ..
     shipper.kill()
     ended(shipper)
     assert numbers(Path(node.plan.settings.local_dir)) == list(range(1, 3001))
-
-
-@pytest.mark.usefixtures("no_collector")
-def test_spans_that_wait_for_a_destination_that_fails_are_collected_too(node: Node, tmp_path: Path) -> None:
-    """Where there are no local files; its shipper goes on."""
-    session = of_session(node, ("otlp",))
-    shipper = node.start()
-    writer = node.writer()
-    writer.do("span 1 20")
-    result = collect([here(str(session))], OPTIONS, target_of(str(tmp_path / "output")), lambda *_told: None)
-    assert result.problems == []
-    assert numbers(tmp_path / "output") == list(range(1, 21))
-    assert shipper.is_running()
-    until(node.segments, "the spool is as it was")
-    writer.end()
-    shipper.kill()
-    ended(shipper)
 
 
 def test_two_runs_to_one_folder_take_turns(machine: Machine, tmp_path: Path) -> None:

@@ -84,13 +84,16 @@ def test_without_tracing_the_block_runs(monkeypatch: pytest.MonkeyPatch) -> None
         assert not span.is_recording()
 
 
-def test_a_fault_of_this_package_does_not_reach_the_block(traced: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("place", ["begin", "end_call"])
+def test_a_fault_of_this_package_does_not_reach_the_block(
+    place: str, traced: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(*_arguments: object, **_options: object) -> None:
         raise RuntimeError("a fault of ours")
 
-    monkeypatch.setattr(library_spans, "begin", broken)
+    monkeypatch.setattr(library_spans, place, broken)
     with rl.trajectory(1, 1) as span:
-        assert not span.is_recording()
+        assert span.is_recording() == (place == "end_call")
 
 
 def test_a_share_that_is_no_number_begins_no_span(traced: Path) -> None:
@@ -99,12 +102,3 @@ def test_a_share_that_is_no_number_begins_no_span(traced: Path) -> None:
     with rl.trajectory(1, 1, share=share) as span:
         assert not span.is_recording()
     assert spooled_spans(traced) == []
-
-
-def test_a_fault_at_its_end_does_not_reach_the_program(traced: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_arguments: object) -> None:
-        raise RuntimeError("a fault of ours")
-
-    monkeypatch.setattr(library_spans, "end_call", broken)
-    with rl.trajectory(1, 1) as span:
-        assert span.is_recording()

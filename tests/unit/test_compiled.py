@@ -673,7 +673,7 @@ class Load:
 @each_way
 def test_changes_while_many_threads_record(tmp_path: Path) -> None:
     """Whatever has begun ends, in its spool; and nothing is recorded once nothing is to be recorded."""
-    folders = [tmp_path / str(number) for number in range(8)]
+    folders = [tmp_path / str(number) for number in range(5)]
     quiet = []
     tracing.active = worker = worker_of_job(folders[0])
     recorder = worker.recorder

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from ray_tracing_hooks._settings.values import (
     MOST_SECONDS,
@@ -97,10 +97,11 @@ def _milliseconds(least: int, value: object) -> float:
 
 
 def _timeout(value: object) -> float:
-    number = float(_text(value))
+    text = _text(value)
+    number = float(text.removesuffix("s"))
     if not 0 < number < MOST_SECONDS:
         raise ValueError
-    return number / 1000 if number >= _MILLISECONDS_FROM else number
+    return number / 1000 if number >= _MILLISECONDS_FROM and not text.endswith("s") else number
 
 
 def _file(value: object) -> str:
@@ -144,7 +145,15 @@ def _split(value: object, named: Callable[[str, str], str], expected: str) -> di
 
 
 def _write_pairs(pairs: Mapping[str, str]) -> str:
-    return ",".join(f"{key}={value}" for key, value in pairs.items())
+    return ",".join(f"{_QUOTED.sub(_quote, key)}={_QUOTED.sub(_quote, value)}" for key, value in pairs.items())
+
+
+_QUOTED = re.compile(r"[%,=]|^\s+|\s+$")
+"""The characters of a pair that do not stand for themselves."""
+
+
+def _quote(match: re.Match[str]) -> str:
+    return quote(match[0], safe="")
 
 
 SAMPLERS = ("always_on", "always_off", "traceidratio")

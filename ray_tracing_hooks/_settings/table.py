@@ -122,7 +122,7 @@ class Values:
         return vars(self) == vars(other) if type(other) is type(self) else NotImplemented
 
     def __hash__(self) -> int:
-        return hash(tuple(vars(self).values()))
+        return hash(type(self))  # values may be mappings, and there are few of these objects
 
     def __repr__(self) -> str:
         fields = [f"{row.name}={getattr(self, row.field)!r}" for row in self.rows if not row.secret]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import string
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,8 +16,10 @@ from hypothesis import strategies as st
 
 from ray_tracing_hooks._libraries import LIBRARIES
 from ray_tracing_hooks._ray.process import RayProcess
+from ray_tracing_hooks._safety.secrets import VARIABLE
+from ray_tracing_hooks._settings.otel import HEADERS, PAIRS, TIMEOUT, VARIABLES
 from ray_tracing_hooks._settings.table import Settings, all_settings, load, load_with_sources
-from ray_tracing_hooks._settings.values import SECONDS, SIZE
+from ray_tracing_hooks._settings.values import PLACE, SECONDS, SIZE, Kind
 
 PARTS = ["task", "actor", "job", *(library.part for library in LIBRARIES)]
 """The parts of Ray that make spans by default."""
@@ -442,13 +446,26 @@ def test_no_text_makes_loading_fail(environ: dict[str, str]) -> None:
     assert settings.spool_max_bytes > 0
 
 
-@given(st.integers(min_value=1, max_value=2**63))
-def test_a_size_reads_as_it_is_written(size: int) -> None:
-    """What `config` prints can be given back."""
-    assert SIZE.read(SIZE.write(size)) == size
+WRITTEN: dict[Kind[Any], st.SearchStrategy[Any]] = {
+    SIZE: st.integers(min_value=1, max_value=2**63),
+    SECONDS: st.floats(min_value=0, max_value=1e9),
+    TIMEOUT: st.floats(min_value=0, max_value=1e9, exclude_min=True, exclude_max=True),
+    PAIRS: st.dictionaries(st.text(min_size=1), st.text()),
+    HEADERS: st.dictionaries(st.from_regex("[a-z-]+", fullmatch=True), st.text(string.printable[:95])),
+}
 
 
-@given(st.floats(min_value=0, max_value=1e9))
-def test_seconds_read_as_they_are_written(seconds: float) -> None:
-    """What `config` prints can be given back."""
-    assert SECONDS.read(SECONDS.write(seconds)) == seconds
+@given(st.data())
+@pytest.mark.parametrize("kind", WRITTEN, ids=lambda kind: kind.expected[:20])
+def test_a_value_reads_as_it_is_written(kind: Kind[Any], data: st.DataObject) -> None:
+    """What `config` prints can be given back, and a sink's settings reach the shipper as texts."""
+    value = data.draw(WRITTEN[kind])
+    assert kind.read(kind.write(value)) == value if value != {} else not kind.write(value)
+
+
+def test_a_secret_setting_has_a_name_by_which_logs_hide_it() -> None:
+    """URLs are hidden by their form."""
+    rows = [(row.variable, row) for row in all_settings()] + [(row.name, row) for row in VARIABLES]
+    secret = [name for name, row in rows if row.secret and row.kind is not PLACE and not name.endswith("ENDPOINT")]
+    assert secret
+    assert [name for name in secret if not VARIABLE.search(name)] == []

@@ -40,6 +40,8 @@ _HINTS = {
 }
 """How the advice on a wrong path or port goes on, by exporter, and by whether the method is unknown, as gRPC says."""
 
+_PORTS = " (4317 is OTLP over gRPC, 4318 over HTTP)"
+
 
 def check(facts: Facts) -> Iterator[Diagnosis]:
     """Each destination of each host."""
@@ -114,6 +116,7 @@ def _failure(host: Host, trial: Trial) -> Diagnosis:
         kind = "endpoint-name"
     elif _NO_CONNECTION.search(error):
         kind = "endpoint-connection"
+        hint = _PORTS if trial.exporter in _HINTS else ""
     elif _OF_TLS.search(error):
         kind = "endpoint-tls"
     elif not trial.is_refused:

@@ -104,7 +104,7 @@ PROBLEMS = {
     "endpoint-connection": (
         "spans do not arrive: {error}",
         (
-            "is the collector running, and is the port in {endpoint} right (4317 is OTLP over gRPC, 4318 over HTTP)? "
+            "is the collector running, and is the port in {endpoint} right{hint}? "
             "Do firewalls and network policies let the node through? localhost is the node itself"
         ),
     ),

@@ -46,14 +46,19 @@ class Lines:
         self._files.append((path, origins))
         self._first.append(first)
 
+    def place(self, number: int) -> tuple[str, int, int]:
+        """The file of the span with this number, the offset of its line there, -1 for none, and its index in that."""
+        part = bisect_right(self._first, number) - 1
+        path, origins = self._files[part]
+        return path, *origins.of(number - self._first[part])
+
     def span(self, number: int, resource: dict[str, Any], scope: str) -> Span | None:
         """The span with this number, given its resource and scope; None if it no longer exists.
 
         If the file has changed, this may be a different span.
         """
         part = bisect_right(self._first, number) - 1
-        path, origins = self._files[part]
-        offset, place = origins.of(number - self._first[part])
+        path, offset, place = self.place(number)
         if offset < 0:
             return None
         try:

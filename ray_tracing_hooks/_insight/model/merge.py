@@ -26,6 +26,9 @@ class Details(Protocol):
     def span(self, number: int, resource: dict[str, Any], scope: str) -> Span | None:
         """The span with this number; None if it no longer exists."""
 
+    def place(self, number: int) -> tuple[str, int, int]:
+        """The file of the span with this number, the offset of its line there, -1 for none, and its index in that."""
+
 
 class Merged:
     """All parts merged. The columns are NumPy arrays, with each span once, by start."""

@@ -255,6 +255,10 @@ class Table:
         """The same with the times and the parent that its file has."""
         return self._kept.get(row) or self._read_again(row) or self._from_columns(row)
 
+    def line_of(self, row: int) -> tuple[str, int]:
+        """The file of a span, and the offset of its line there; -1 for none."""
+        return self._details.place(self._origin[row])[:2]
+
     def forget_names(self) -> None:
         """Discard the names that ``.options(name=...)`` gave to calls."""
         self.named = IdLists()
@@ -436,6 +440,9 @@ class _NoDetails:
 
     def span(self, number: int, resource: dict[str, Any], scope: str) -> Span | None:
         return None
+
+    def place(self, number: int) -> tuple[str, int, int]:
+        return "", -1, 0
 
 
 _TAKEN = tuple(name for name in COLUMNS if name != "parent_id")

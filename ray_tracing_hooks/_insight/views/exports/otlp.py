@@ -1,6 +1,8 @@
 """All spans as OTLP-JSON lines in one file, without duplicates, for the Collector's ``otlp_json_file`` receiver.
 
-Bytes become text in base64, and spans from a spool have no version of their scope.
+Lines of OTLP-JSON files are copied, unless they hold a duplicate span or text that is not valid Unicode, or something
+is to be hidden. Other spans are written anew: their bytes become text in base64, and those from a spool have no version
+of their scope.
 """
 
 from __future__ import annotations
@@ -12,7 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, BinaryIO
 
+from ray_tracing_hooks._formats.otlp_json_read import MALFORMED
 from ray_tracing_hooks._insight.analysis.wording import count
+from ray_tracing_hooks._insight.ingest.files import PARQUET, UNREADABLE, Part, is_segment
+from ray_tracing_hooks._insight.ingest.lines import lines_in
+from ray_tracing_hooks._insight.ingest.otlp_json import document_of, groups_of
 from ray_tracing_hooks._insight.model.span import HIDDEN, Span
 from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._insight.views.exports import as_json, encoded, gone
@@ -25,11 +31,23 @@ _SERVICE = "service.name"
 """Kept without other attributes, since backends group spans by it."""
 
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+"""A surrogate, perhaps a lone one, which strict readers refuse."""
 
 
 def write(table: Table, redaction: Redaction, out: BinaryIO, on_spans: Callable[[int], None]) -> Sequence[str]:
     """Write all spans; returns notes for the user."""
-    rows, unended = table.as_recorded(range(len(table))), 0
+    lines: dict[str, dict[int, list[int]]] = {}
+    others = []
+    for row in range(len(table)):
+        path, offset = table.line_of(row)
+        if offset < 0 or is_segment(path) or path.endswith(PARQUET) or not redaction.shows_all:
+            others.append(row)
+        else:
+            lines.setdefault(path, {}).setdefault(offset, []).append(row)
+    for path, wanted in lines.items():
+        others += _copy(path, wanted, out, on_spans)
+    rows, unended = table.as_recorded(others), 0
     for at in range(0, len(rows), _SPANS_AT_ONCE):
         spans = list(map(table.recorded, rows[at : at + _SPANS_AT_ONCE]))
         unended += sum(not span.end_ns for span in spans)
@@ -39,6 +57,31 @@ def write(table: Table, redaction: Redaction, out: BinaryIO, on_spans: Callable[
     if unended:
         found.append(f"{count(unended, 'span')} without an end: still running, or its process died")
     return found
+
+
+def _copy(path: str, lines: dict[int, list[int]], out: BinaryIO, on_spans: Callable[[int], None]) -> list[int]:
+    """Copy the lines of a file at these offsets, which hold these rows. Returns the rows of the others: lines with more
+    spans, and those that can no longer be read.
+    """
+    try:
+        raw = open(path, "rb")  # noqa: SIM115  closed below
+    except OSError:
+        return [row for rows in lines.values() for row in rows]
+    with raw:
+        found = lines_in(Part(path), raw)
+        while True:
+            try:
+                _, offset, text = next(found)
+                if text is None or offset not in lines:
+                    continue
+                is_whole = sum(len(group.spans) for group in groups_of(document_of(text))) == len(lines[offset])
+            except (StopIteration, *UNREADABLE, *MALFORMED):
+                break
+            if is_whole:
+                is_plain = not _SURROGATE.search(text) and text.find(b"\n") in {-1, len(text) - 1}
+                out.write(text.rstrip(b"\n") + b"\n" if is_plain else _line(json.loads(text)))
+                on_spans(len(lines.pop(offset)))
+    return [row for rows in lines.values() for row in rows]
 
 
 def _line(document: dict[str, Any]) -> bytes:

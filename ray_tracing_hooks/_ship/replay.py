@@ -40,7 +40,7 @@ from ray_tracing_hooks._ship.sink import (
     reason,
     retry_after,
 )
-from ray_tracing_hooks._spool.layout import SUFFIX
+from ray_tracing_hooks._spool.layout import MAX_SEGMENT, SUFFIX
 from ray_tracing_hooks._spool.progress import file_name, is_progress_file
 
 T = TypeVar("T")
@@ -454,7 +454,8 @@ class Spool:
             self._follower = Follower(stored.get("processes", {}), problems, reports=True, logs=logs)
         except (ValueError, TypeError, KeyError):
             self._follower = Follower({}, problems, reports=True, logs=logs)
-        self._snapshot = _lived_on(folder, Folder(folder).snapshot(self._follower.open_processes()))
+        snapshot = Folder(folder).snapshot(self._follower.open_processes())
+        self._snapshot = _lived_on(folder, _sensible(snapshot, problems))
 
     def portions(self) -> Iterator[list[Batch]]:
         yield from self._follower.follow(self._snapshot)
@@ -464,6 +465,21 @@ class Spool:
 
 
 Input = JsonFiles | Spool
+
+
+def _sensible(snapshot: FolderSnapshot, problems: Problems) -> FolderSnapshot:
+    """The snapshot with files that no process can have written as empty: nobody knows where the spool comes from."""
+    processes = {}
+    for name, process in snapshot.processes.items():
+        segments = []
+        for segment in process.segments:
+            if segment.size > MAX_SEGMENT:
+                problems.warn_once(f"{segment.path!r} is skipped: it is larger than {MAX_SEGMENT >> 20} MiB")
+                segments.append(segment._replace(size=0, complete=True))
+            else:
+                segments.append(segment)
+        processes[name] = process._replace(segments=segments)
+    return snapshot._replace(processes=processes)
 
 
 def _lived_on(folder: str, snapshot: FolderSnapshot) -> FolderSnapshot:

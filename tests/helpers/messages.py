@@ -219,6 +219,10 @@ ENTRIES = {
         "… lines or spans could not be read and were skipped",
         "The files are damaged, or hold something else.",
     ),
+    "replay-file-skipped": (
+        "… is skipped: it is larger than … MiB",
+        "It isn't a file of the spool.",
+    ),
     "replay-progress": (
         "cannot store the progress in …: …; the next",
         "The progress can't be written. Spans may arrive twice after an interruption.",

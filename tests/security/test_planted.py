@@ -292,6 +292,10 @@ def test_a_file_of_another_user_is_refused(everybodys: Path) -> None:
     assert (everybodys / "file").read_text() == "planted\n"
 
 
+KILLED = "killed-0123456789abcde"
+"""How the names of the files of a shipper begin that was killed."""
+
+
 def local_sink(folder: Path, **state: object) -> LocalSink:
     plan = made_plan(("local",), str(folder), 1 << 20, 1 << 30, 1 << 30, label="node")
     return LocalSink(SinkContext(plan, state, lambda _: None, lambda *_: None, {}, lambda _: None))
@@ -303,8 +307,8 @@ def test_local_files_go_round_what_is_planted(tmp_path: Path, victim: Path, plan
     folder = tmp_path / "spans"
     folder.mkdir()
     folder.chmod(0o777)
-    plant(folder / "killed-0001.jsonl", victim)
-    sink = local_sink(folder, name="killed", number=1, size=1)
+    plant(folder / f"{KILLED}-0001.jsonl", victim)
+    sink = local_sink(folder, name=KILLED, number=1, size=1)
     plant(folder / f"{sink.checkpoint()['name']}-0001.jsonl", victim)
     sink._write(b"{}\n")
     sink.close()
@@ -319,14 +323,14 @@ def test_files_of_other_users_in_our_folder_are_left_alone(everybodys: Path) -> 
     folder = everybodys / "spans"
     folder.mkdir()
     folder.chmod(0o777)
-    as_nobody('for n in 1 2; do echo theirs > "$1/node-000$n.jsonl"; done; chmod 666 "$1"/*', folder)
-    sink = local_sink(folder, name="node", number=1, size=0)
+    as_nobody('for n in 1 2; do echo theirs > "$1/killed-0123456789abcde-000$n.jsonl"; done; chmod 666 "$1"/*', folder)
+    sink = local_sink(folder, name=KILLED, number=1, size=0)
     sink._file_max_bytes, sink._max_bytes = 10, 20
     for _ in range(20):
         sink._write(b'{"resourceSpans":[]}\n')
         sink._keep_below_cap()
     sink.close()
-    assert [(folder / f"node-000{n}.jsonl").read_text() for n in (1, 2)] == ["theirs\n"] * 2
+    assert [(folder / f"{KILLED}-000{n}.jsonl").read_text() for n in (1, 2)] == ["theirs\n"] * 2
     ours = [path for path in folder.iterdir() if path.stat().st_uid == os.geteuid()]
     assert 0 < len(ours) < 6, "ours were removed by the cap"
     assert {mode(path) for path in ours} == {0o600}

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,7 +47,7 @@ from ray_tracing_hooks._ship.figures import DestinationFigures, Figures
 from ray_tracing_hooks._ship.files import STATUS, take_lock
 from ray_tracing_hooks._ship.registry import destination_of, make_sink
 from ray_tracing_hooks._ship.sink import Batch, SinkContext
-from ray_tracing_hooks._spool.layout import spool_name
+from ray_tracing_hooks._spool.layout import MAX_SEGMENT, spool_name
 from ray_tracing_hooks._spool.reader import count_spans
 from ray_tracing_hooks._spool.writer import SpoolWriter
 
@@ -635,6 +636,21 @@ def test_a_spool_with_a_shipper_is_left_to_it(collector: Collector, tmp_path: Pa
     finally:
         os.close(lock)
     assert collector.asked == 0
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_file_that_no_process_can_have_written_holds_up_no_other(
+    place: int, collector: Collector, tmp_path: Path
+) -> None:
+    """A spool may come from anywhere."""
+    left_spool(tmp_path / "spool", range(1, 21))
+    large = sorted((tmp_path / "spool").glob("*.spool"))[place]
+    lost = count_spans(str(large), 0, time.monotonic() + 60)[0]
+    os.truncate(large, MAX_SEGMENT + 1)
+    result = replay(tmp_path / "spool")
+    assert 0 < lost < 20
+    assert len(collector.numbers()) == 20 - lost
+    assert "is skipped: it is larger than 64 MiB" in result.stderr
 
 
 def test_spans_of_a_living_process_are_sent_as_far_as_they_ended(collector: Collector, tmp_path: Path) -> None:

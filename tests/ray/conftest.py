@@ -9,15 +9,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import psutil
 import pytest
 import support
 from ports import free_port
 from support import ANY_PORTS, HOOK, RAY, Run, environment, of_driver, run_program, spans_in
+
+NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass
@@ -106,6 +110,17 @@ def stop_head(head: subprocess.Popen[bytes]) -> None:
         head.wait()
 
 
+@contextlib.contextmanager
+def traced(folder: Path, variables: Mapping[str, Any] = NONE, own: Mapping[str, Any] = NONE) -> Iterator[Cluster]:
+    """A head node with the local hook. Its programs have these ``variables`` too, and it alone has ``own`` ones."""
+    given = {**variables, **own, "RAY_TRACING_LOCAL_DIR": str(folder / "spans")}
+    head, address = start_head(folder, f"--tracing-startup-hook={HOOK}", **given)
+    try:
+        yield Cluster(address, folder / "spans", {**variables})
+    finally:
+        stop_head(head)
+
+
 @dataclass
 class Nodes:
     """Nodes beside a head, by their names; each with variables, and perhaps a Python, of its own."""
@@ -185,11 +200,8 @@ def only_clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def cluster(short_tmp: Callable[[], Path]) -> Iterator[Cluster]:
     """A head node started with the local hook."""
-    folder = short_tmp()
-    variables = {"RAY_TRACING_LOCAL_DIR": str(folder / "spans")}
-    head, address = start_head(folder, f"--tracing-startup-hook={HOOK}", **variables)
-    yield Cluster(address, folder / "spans")
-    stop_head(head)
+    with traced(short_tmp()) as found:
+        yield found
 
 
 @pytest.fixture(scope="session")
@@ -203,26 +215,17 @@ def untraced(short_tmp: Callable[[], Path]) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def serving(short_tmp: Callable[[], Path]) -> Iterator[Cluster]:
     """The same, where Ray Serve can run."""
-    folder, variables = short_tmp(), support.with_extras()
-    spans = {"RAY_TRACING_LOCAL_DIR": str(folder / "spans")}
-    head, address = start_head(folder, f"--tracing-startup-hook={HOOK}", **variables, **spans)
-    yield Cluster(address, folder / "spans", variables)
-    stop_head(head)
+    with traced(short_tmp(), support.with_extras()) as found:
+        yield found
 
 
 @pytest.fixture(scope="session")
 def training(short_tmp: Callable[[], Path]) -> Iterator[Cluster]:
     """The same, where Ray Train, Tune and RLlib can run, with peaks of memory and samples of the node."""
-    folder, variables = short_tmp(), support.with_training()
-    own = {
-        "RAY_TRACING_LOCAL_DIR": str(folder / "spans"),
-        "RAY_TRACING_MEMORY": "1",
-        "RAY_TRACING_UTILIZATION": "0.2",
-        "OTEL_METRIC_EXPORT_INTERVAL": "1000",
-    }
-    head, address = start_head(folder, f"--tracing-startup-hook={HOOK}", **variables, **own)
-    yield Cluster(address, folder / "spans", {**variables, "RAY_TRACING_MEMORY": "1"})
-    stop_head(head)
+    variables = {**support.with_training(), "RAY_TRACING_MEMORY": "1"}
+    own = {"RAY_TRACING_UTILIZATION": "0.2", "OTEL_METRIC_EXPORT_INTERVAL": "1000"}
+    with traced(short_tmp(), variables, own) as found:
+        yield found
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ def told(run: Run) -> list[str]:
 
 
 def run_small(**variables: str) -> Run:
-    run = run_program("small", RTH_HOOK="ray_tracing_hooks:setup", **variables)
+    run = run_program("small", check=True, RTH_HOOK="ray_tracing_hooks:setup", **variables)
     assert run.result == RESULT
     return run
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from conformance import LOGS, NAMES, NOT_RECORDED, TRAINING, WITH_DATA, WITH_LOGS, check, made_of, recorded
-from conftest import Cluster, start_head, stop_head
-from support import HOOK, PROGRAMS
+from conftest import Cluster, traced
+from support import PROGRAMS
 
 pytestmark = pytest.mark.apart
 
@@ -43,11 +43,8 @@ def scenarios(program: str, *, later: bool) -> str:
 @pytest.fixture
 def with_logs(short_tmp: Callable[[], Path]) -> Iterator[Cluster]:
     """A traced cluster that sends drivers what workers print."""
-    folder = short_tmp()
-    variables = {"RAY_TRACING_LOCAL_DIR": str(folder / "spans"), **LOGS}
-    head, address = start_head(folder, f"--tracing-startup-hook={HOOK}", **variables)
-    yield Cluster(address, folder / "spans")
-    stop_head(head)
+    with traced(short_tmp(), own=LOGS) as found:
+        yield found
 
 
 @pytest.mark.parametrize("program", COMMON)

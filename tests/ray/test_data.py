@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import ray
 from conformance import check
-from conftest import Cluster, start_head, stop_head
-from support import CONSUMER, HOOK, PRODUCER, Run, await_spans, by_name, check_links, run_program, tree, with_data
+from conftest import Cluster, traced
+from support import CONSUMER, PRODUCER, Run, await_spans, by_name, check_links, run_program, tree, with_data
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
@@ -191,11 +191,8 @@ time."""
 @pytest.fixture(scope="module")
 def cluster(short_tmp: Callable[[], Path]) -> Iterator[Cluster]:
     """A cluster on which Ray Data can run."""
-    folder, variables = short_tmp(), with_data()
-    spans = {"RAY_TRACING_LOCAL_DIR": str(folder / "spans")}
-    head, address = start_head(folder, f"--tracing-startup-hook={HOOK}", **variables, **spans)
-    yield Cluster(address, folder / "spans", variables)
-    stop_head(head)
+    with traced(short_tmp(), with_data()) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import support
-from conftest import Cluster, start_head, stop_head
+from conftest import Cluster, traced
 from endings import CALLS, Ended, Way, begin, check, check_once, closed, no_process_is_left, of_trace
 from support import HOOK, PATIENCE, await_spans, by_name, of_driver, run_program, spans_in
 
@@ -64,15 +64,9 @@ OWNERS = ["shutdown", "exception", "sigterm", "os_exit", "sigkill"]
 def node(short_tmp: Callable[[], Path]) -> Iterator[Cluster]:
     """A traced cluster that kills idle workers after half a second."""
     folder = short_tmp()
-    head, address = start_head(
-        folder,
-        f"--tracing-startup-hook={HOOK}",
-        RAY_TRACING_LOCAL_DIR=str(folder / "spans"),
-        RAY_num_workers_soft_limit="0",
-        RAY_idle_worker_killing_time_threshold_ms="500",
-    )
-    yield Cluster(address, folder / "spans")
-    stop_head(head)
+    idle = {"RAY_num_workers_soft_limit": "0", "RAY_idle_worker_killing_time_threshold_ms": "500"}
+    with traced(folder, own=idle) as found:
+        yield found
     no_process_is_left(folder)
 
 

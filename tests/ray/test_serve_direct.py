@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 import support
-from conftest import Cluster, start_head, stop_head
+from conftest import traced
 from ports import free_port
-from support import CLIENT, HOOK, SERVER, Served, spans_in, text_of_serve, tree
+from support import CLIENT, SERVER, Served, spans_in, text_of_serve, tree
 
 pytestmark = [
     pytest.mark.slow,  # servers of its own
@@ -45,13 +45,11 @@ def served(short_tmp: Callable[[], Path]) -> Iterator[Served]:
         # Seconds that a replica waits before it ends.
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0",
     }
-    spans = {"RAY_TRACING_LOCAL_DIR": str(folder / "spans")}
-    head, address = start_head(folder, f"--tracing-startup-hook={HOOK}", **variables, **spans)
     try:
-        run = Cluster(address, folder / "spans", variables).run("serve_direct")
-        yield Served(run.result, spans_in(folder / "spans"))
+        with traced(folder, variables) as cluster:
+            run = cluster.run("serve_direct")
+            yield Served(run.result, spans_in(cluster.spans))
     finally:
-        stop_head(head)
         # HAProxy outlives a cluster that was not shut down.
         for process in psutil.process_iter(["cmdline"]):
             if any(str(proxy) in part for part in process.info["cmdline"] or []):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 from click.testing import CliRunner
+from conftest import Cluster
 from recordings import recorded
 from support import EXAMPLES, LEAN, ended, path_with
 
@@ -23,10 +24,10 @@ def blocks(document: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / document).read_text(), re.DOTALL | re.MULTILINE)
 
 
-def done(words: list[str], folder: Path) -> str:
+def done(words: list[str], folder: Path, **variables: str) -> str:
     """What a command prints that ends well, in a folder with the examples."""
-    variables = {"RAY_TRACING_LOCAL_DIR": str(folder / "spans"), "COLUMNS": "120", "PYTHONPATH": path_with(LEAN)}
-    run = ended(words, folder, **variables)
+    usual = {"RAY_TRACING_LOCAL_DIR": str(folder / "spans"), "COLUMNS": "120", "PYTHONPATH": path_with(LEAN)}
+    run = ended(words, folder, **{**usual, **variables})
     assert run.returncode == 0, run.stderr
     return run.stdout + run.stderr
 
@@ -44,11 +45,13 @@ def test_the_program_of_the_readme_runs(tmp_path: Path) -> None:
     assert re.search(r"__main__.load.*\n\s+└─ parse", shown)
 
 
-def test_the_program_of_the_kubernetes_page_and_of_its_job_runs(tmp_path: Path) -> None:
+@pytest.mark.xdist_group("runs")  # on the cluster of other tests, as in Kubernetes
+def test_the_program_of_the_kubernetes_page_and_of_its_job_runs(cluster: Cluster, tmp_path: Path) -> None:
     (shown,) = re.findall(r"-- (python -c .*)", (ROOT / "docs/guides/kubernetes.md").read_text())
     job = yaml.safe_load((ROOT / "deploy/kubernetes/overlays/rayjob/rayjob.yaml").read_text())
     assert job["spec"]["entrypoint"] == shown
-    assert "traced" in done([sys.executable, *shlex.split(shown)[1:]], tmp_path).splitlines()
+    words = [sys.executable, *shlex.split(shown)[1:]]
+    assert "traced" in done(words, tmp_path, RAY_ADDRESS=cluster.address).splitlines()
 
 
 def finding(output: str) -> str:

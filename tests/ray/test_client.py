@@ -251,7 +251,8 @@ def test_doctor_looks_at_a_cluster_as_a_client(heads: tuple[Head, Head]) -> None
     """From a machine that is no node. The process that serves it makes no spans."""
     head = heads[1]
     known = {span.span_id for span in spans_in(head.spans)}
-    done = command("doctor", "--address", head.address, "--json", RAY_TRACING_LOCAL_DIR=str(head.spans))
+    settings = {"RAY_TRACING_LOCAL_DIR": str(head.spans), "RAY_TRACING_RAY": "task,actor,get"}
+    done = command("doctor", "--address", head.address, "--json", **settings)
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(done.stdout)
     assert not [finding for finding in report["findings"] if finding["severity"] != "ok"], report["findings"]

@@ -8,11 +8,9 @@ import json
 import struct
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import contextmanager
 from datetime import datetime, timezone
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +21,7 @@ import pytest
 from click.testing import CliRunner, Result
 from google.protobuf.json_format import Parse
 from hand_made import MS, HandMade
+from http_server import Answer, Request, http_server
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from protobuf_json import with_protobuf_ids
 
@@ -319,46 +318,34 @@ def tempo_trace() -> dict[str, Any]:
 
 
 class Backend:
-    """A server with recorded answers, by path. It ends with :meth:`close`."""
+    """A server with recorded answers, by path."""
 
     def __init__(self) -> None:
         self.answers: dict[str, bytes | int] = {}
         self.redirects: dict[str, str] = {}
         self.asked: list[tuple[str, dict[str, str], dict[str, str]]] = []
-        backend = self
+        self.address = ""
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                parts = urlsplit(self.path)
-                query = {name: values[0] for name, values in parse_qs(parts.query).items()}
-                backend.asked.append((parts.path, query, dict(self.headers)))
-                answer = backend.answers.get(parts.path, 302 if parts.path in backend.redirects else 404)
-                body = answer if isinstance(answer, bytes) else b'{"message": "no"}'
-                self.send_response(200 if isinstance(answer, bytes) else answer)
-                self.send_header("Content-Length", str(len(body)))
-                if parts.path in backend.redirects:
-                    self.send_header("Location", backend.redirects[parts.path])
-                self.end_headers()
-                self.wfile.write(body)
+    def answer(self, request: Request) -> Answer:
+        parts = urlsplit(request.path)
+        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        self.asked.append((parts.path, query, request.headers))
+        if parts.path in self.redirects:
+            return Answer(302, headers={"Location": self.redirects[parts.path]})
+        answer = self.answers.get(parts.path, 404)
+        return Answer(body=answer) if isinstance(answer, bytes) else Answer(answer, b'{"message": "no"}')
 
-            def log_message(self, *_args: Any) -> None:
-                """Nothing is printed."""
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.address = f"http://127.0.0.1:{self.server.server_address[1]}"
-        self.thread = threading.Thread(target=self.server.serve_forever)
-
-        self.thread.start()
-
-    def close(self) -> None:
-        self.server.shutdown()
-        self.thread.join()
-        self.server.server_close()
+@contextmanager
+def serving() -> Iterator[Backend]:
+    found = Backend()
+    with http_server(found.answer) as found.address:
+        yield found
 
 
 @pytest.fixture
 def backend() -> Iterator[Backend]:
-    with closing(Backend()) as found:
+    with serving() as found:
         yield found
 
 
@@ -370,15 +357,15 @@ def test_a_trace_of_jaeger_is_read_by_its_id(backend: Backend) -> None:
 
 def test_the_password_of_an_address_does_not_go_to_the_server_of_a_redirect(backend: Backend) -> None:
     path = f"/api/v3/traces/{TRACE_ID}"
-    with closing(Backend()) as other:
+    with serving() as other:
         backend.redirects[path] = other.address + path
         other.answers[path] = json.dumps({"result": merged()}).encode()
         address = backend.address.replace("//", "//me:hunter2@")
         assert summary(f"jaeger:{address}?trace={TRACE_ID}") == summary(RECORDED)
     ((_, _, first),) = backend.asked
     ((_, _, second),) = other.asked
-    assert "Authorization" in first
-    assert "Authorization" not in second
+    assert "authorization" in first
+    assert "authorization" not in second
 
 
 def merged() -> dict[str, Any]:
@@ -399,7 +386,7 @@ def test_traces_of_jaeger_are_read_by_service_and_time(backend: Backend) -> None
     assert query["query.start_time_min"] == "2026-11-28T22:00:00.000000Z"
     assert query["query.start_time_max"] == "2026-11-28T23:00:00.000000Z"
     assert query["query.search_depth"] == "1"
-    assert headers["Authorization"] == f"Basic {base64.b64encode(b'me:hunter2').decode()}"
+    assert headers["authorization"] == f"Basic {base64.b64encode(b'me:hunter2').decode()}"
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -414,7 +401,7 @@ def test_traces_of_tempo_are_read_by_service_and_time(backend: Backend, version:
     _, query, headers = backend.asked[0]
     assert query["q"] == '{ resource.service.name = "ray" }'
     assert 7200 <= int(query["end"]) - int(query["start"]) <= 7202
-    assert headers["X-Scope-Orgid"] == "team"
+    assert headers["x-scope-orgid"] == "team"
 
 
 def clickhouse_rows(*, is_old: bool = False) -> list[dict[str, Any]]:
@@ -491,7 +478,7 @@ def test_traces_of_clickhouse_are_read_by_service_and_time(backend: Backend, is_
     assert (query["param_service"], query["param_limit"], query["param_ids"]) == ("o'ray", "1", "[]")
     assert (query["param_database"], query["param_table"]) == ("otel", "otel_traces")
     assert int(query["param_end"]) - int(query["param_start"]) == pytest.approx(7200 * 10**9, rel=1e-6)
-    assert headers["Authorization"] == f"Basic {base64.b64encode(b'me:hunter2').decode()}"
+    assert headers["authorization"] == f"Basic {base64.b64encode(b'me:hunter2').decode()}"
 
 
 def test_a_trace_of_clickhouse_is_read_by_its_id(backend: Backend) -> None:
@@ -546,7 +533,7 @@ def test_an_answer_without_spans_is_said(backend: Backend, answer: bytes | int, 
 
 def test_a_back_end_that_is_not_there_is_said() -> None:
     """With its address."""
-    with closing(Backend()) as gone:
+    with serving() as gone:
         address = gone.address
     shown = " ".join(run("summary", f"tempo:{address}?service=ray", code=1).output.split())
     assert f"tempo at {address} does not answer" in shown

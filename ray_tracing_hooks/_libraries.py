@@ -36,9 +36,11 @@ class Library(NamedTuple):
     wraps: tuple[Wrap, ...] = ()
     internal: tuple[str, ...] = ()
     """How the names of modules with its internal tasks and actors begin. These run code of the program only through
-    further calls, or belong to its own spans."""
+    further calls, or belong to its own spans. They make no spans, also if the part is off, unless :attr:`naming` names
+    them."""
     internal_methods: tuple[str, ...] = ()
-    """Methods with which it manages actors of the program. They are internal in every class, whatever its module."""
+    """Methods with which it manages actors of the program. They are internal in every class, whatever its module, so
+    their names are ones that no program has."""
     workers: tuple[str, ...] = ()
     """The ends of the names of creations in its internal modules that are worth a span."""
     naming: tuple[tuple[str, str], ...] = ()
@@ -47,7 +49,9 @@ class Library(NamedTuple):
     calls: tuple[tuple[str, str, str], ...] = ()
     """Functions of the library that call a method by its name: module, qualified name, and the variable that has it."""
     quiet: tuple[str, ...] = ()
-    """How the names of modules begin whose own waits make no spans, unless ``RAY_TRACING_INTERNAL`` is on."""
+    """How the names of modules begin whose own waits make no spans, unless ``RAY_TRACING_INTERNAL`` is on. Only for
+    waits beside those of the program: if a call of the program returns when they end, the summary would take the time
+    for code of the program."""
     may_be_open: tuple[str, ...] = ()
     """Modules in its folder with a function ``give_up()``, which ends the spans that are open when a driver ends."""
     site_keys: tuple[str, ...] = ()
@@ -55,7 +59,8 @@ class Library(NamedTuple):
     loops: tuple[str, ...] = ()
     """The suffixes of spans that run code of the program in a worker, without a submission."""
     runs: tuple[str, ...] = ()
-    """The suffixes of spans of what runs in the process that asked for it, and waits for internal calls."""
+    """The suffixes of spans of what runs in the process that asked for it, and waits for internal calls, each after a
+    name and a space. Without this, the summary takes that time for code of the program."""
     hides_calls: bool = True
     """Whether its internal tasks and actors make no spans if its part is off, so that the summary advises to switch it
     on. False for a library that is no package directly in ``ray``, since drivers do not notice its import."""

@@ -73,6 +73,17 @@ def test_tags_are_those_of_protobuf(message: Any) -> None:
         assert found.startswith(name.lower())
 
 
+def test_an_event_and_a_link_say_what_they_dropped_and_a_link_whether_its_span_is_remote() -> None:
+    """The spans of the SDK's API drop nothing of a link, and its links are rarely remote."""
+    attribute = KeyValue(key="k", value=AnyValue(bool_value=True))
+    shared: dict[str, Any] = {"attributes": [attribute], "dropped_attributes_count": 4}
+    event = Span.Event(time_unix_nano=START, name="event", **shared)
+    link = Span.Link(trace_id=TRACE_ID, span_id=PARENT_ID, trace_state="c=d", flags=0x300, **shared)
+    written = encode.event("event", START, {"k": True}, 4)
+    written += encode.link(TRACE_ID, PARENT_ID, "c=d", {"k": True}, remote=True, dropped=4)
+    assert Span.FromString(written) == Span(events=[event], links=[link])
+
+
 @pytest.mark.parametrize("parent", [None, LOCAL, REMOTE, WITH_STATE], ids=["root", "local", "remote", "with a state"])
 def test_ids_stand_where_they_are_looked_for(parent: Parent | None) -> None:
     """So do those of each span that begins as ours."""

@@ -469,3 +469,9 @@ def test_a_secret_setting_has_a_name_by_which_logs_hide_it() -> None:
     secret = [name for name, row in rows if row.secret and row.kind is not PLACE and not name.endswith("ENDPOINT")]
     assert secret
     assert [name for name in secret if not VARIABLE.search(name)] == []
+
+
+def test_settings_cannot_be_changed() -> None:
+    """They are read once and handed down."""
+    with pytest.raises(AttributeError):
+        Settings().strict = True

@@ -3,7 +3,7 @@
 This is the one place that chooses. The bases, and what :data:`use` makes, do the common case in C, and hand everything
 else to the Python code beside them, which is complete. Where an installation has no compiled part, or with
 ``RAY_TRACING_COMPILED=0``, Python does it all: the bases call it, and ``use`` makes None. The variable counts when this
-module is imported; a value in a settings file comes later (:meth:`Use.allow`).
+module is imported; a value in a settings file comes later (:meth:`CompiledPart.allow`).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _nothing(*_arguments: object, **_named: object) -> None:
 Nothing = Callable[..., None]
 
 
-class Use:
+class CompiledPart:
     """Whether the compiled part is in use in this process, and what it makes: None where it is not in use.
 
     Attributes:
@@ -116,4 +116,4 @@ class Use:
         return "not installed, since this is the package in pure Python"
 
 
-use = Use()
+use = CompiledPart()

@@ -39,7 +39,7 @@ from ray_tracing_hooks._spool.layout import U16
 from ray_tracing_hooks._spool.writer import SpoolWriter
 
 
-class Process(NamedTuple):
+class Correlation(NamedTuple):
     """The parts of this process that log records are correlated with.
 
     Attributes:
@@ -52,7 +52,7 @@ class Process(NamedTuple):
     skywalking_id: Callable[[Context, bytes], str] | None = None
 
 
-def begin(parts: frozenset[str], process: Process, *, least: str = "INFO") -> Callable[[], None]:
+def begin(parts: frozenset[str], process: Correlation, *, least: str = "INFO") -> Callable[[], None]:
     """Handle log records as the setting ``logs`` asks; returns a function that ends it.
 
     A second call replaces the first. ``least`` is the lowest level that is recorded.

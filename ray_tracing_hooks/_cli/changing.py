@@ -17,9 +17,9 @@ from ray_tracing_hooks._insight.analysis.wording import count, shortened
 from ray_tracing_hooks._ops.change import (
     APPLIED,
     FAILED,
-    Change,
     ControlError,
     Outcome,
+    SettingsChange,
     UsageError,
     as_json,
     change,
@@ -50,7 +50,7 @@ def given(settings: Sequence[str], unset: Sequence[str] = ()) -> dict[str, str |
     return {**dict.fromkeys(removed), **added}
 
 
-def run(context: click.Context, wanted: Change, address: str | None, timeout: float, *, in_json: bool) -> None:
+def run(context: click.Context, wanted: SettingsChange, address: str | None, timeout: float, *, in_json: bool) -> None:
     """Make the change, and show which processes have it. The exit code is 1 if not all of them have."""
     found = answering_cluster(address)
     try:
@@ -162,7 +162,7 @@ def enable(
         raise click.BadParameter(f"{hook!r} is not one of {', '.join(HOOKS)}", param_hint="--hook")
     if actors and hook is None:
         raise click.UsageError("--actors needs --hook, the hook that actors run")
-    wanted = Change(enabled=True, variables=given(settings), hook=hook, in_actors=actors)
+    wanted = SettingsChange(enabled=True, variables=given(settings), hook=hook, in_actors=actors)
     run(context, wanted, address, timeout, in_json=in_json)
 
 
@@ -200,7 +200,7 @@ def disable(context: click.Context, duration: int | None, address: str | None, t
             f"{duration / 1e9:g} s is not valid: expected a second or more, such as 30m or 1h", param_hint="--for"
         )
     until = None if duration is None else time.time() + duration / 1e9
-    run(context, Change(enabled=False, until=until), address, timeout, in_json=in_json)
+    run(context, SettingsChange(enabled=False, until=until), address, timeout, in_json=in_json)
 
 
 @click.command(
@@ -244,4 +244,4 @@ def configure(
     variables = given(settings, unset)
     if not variables and not reset:
         raise click.UsageError("nothing to change: give NAME=VALUE, --unset NAME or --reset")
-    run(context, Change(variables=variables, reset=reset), address, timeout, in_json=in_json)
+    run(context, SettingsChange(variables=variables, reset=reset), address, timeout, in_json=in_json)

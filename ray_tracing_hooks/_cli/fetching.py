@@ -23,7 +23,7 @@ from ray_tracing_hooks._ops.collect import Collected, Source, SourceError, here,
 from ray_tracing_hooks._ops.collect import collect as fetch
 from ray_tracing_hooks._ops.head import NoClusterError, NoRayError
 from ray_tracing_hooks._ops.sources import is_session
-from ray_tracing_hooks._ray.states import Answer, ask, keep
+from ray_tracing_hooks._ray.states import StatesAnswer, ask, keep
 from ray_tracing_hooks._safety.guard import safe
 from ray_tracing_hooks._settings.table import load
 from ray_tracing_hooks._settings.values import STORE
@@ -231,7 +231,7 @@ def _of_events(folder: str, place: str, *, in_json: bool) -> None:
     with errors():
         for session, undefined, attempts in sessions_of(place, warn):
             missing += undefined
-            written |= _write(folder, Answer(session, undefined, iter(attempts)), in_json=in_json)
+            written |= _write(folder, StatesAnswer(session, undefined, iter(attempts)), in_json=in_json)
     if missing:
         warn(f"the definitions of {count(missing, 'attempt')} are missing: what these waited for is unknown", "note")
     if not written:
@@ -241,7 +241,7 @@ def _of_events(folder: str, place: str, *, in_json: bool) -> None:
         )
 
 
-def _write(folder: str, answer: Answer, *, in_json: bool) -> bool:
+def _write(folder: str, answer: StatesAnswer, *, in_json: bool) -> bool:
     """Add an answer to the file of its session, and say so; whether it has states."""
     path = os.path.join(folder, task_states.file_name(answer.session))
     try:
@@ -268,7 +268,7 @@ def _address(given: str | None) -> str:
         raise SafeError(f"{error}: give the address of its head with --address HOST:PORT, or in RAY_ADDRESS") from None
 
 
-def _ask(address: str, timeout: float) -> Answer:
+def _ask(address: str, timeout: float) -> StatesAnswer:
     """The answer of the cluster; exit code 1 without one."""
     import grpc  # noqa: PLC0415
 

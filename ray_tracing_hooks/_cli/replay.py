@@ -28,7 +28,7 @@ from ray_tracing_hooks._spool.layout import SUFFIX, is_spool_name
 if TYPE_CHECKING:
     from ray_tracing_hooks._ship.log import Secrets
     from ray_tracing_hooks._ship.plan import ShipPlan
-    from ray_tracing_hooks._ship.replay import Replay, Selection
+    from ray_tracing_hooks._ship.replay import Replay, SelectedSpans
 
 
 @click.command(
@@ -103,7 +103,7 @@ def replay(
         stack.enter_context(others_on_stderr(secrets))
         only = _selection(folders, attribute) if attribute else None
         for plan, of_plan in wanted.items():
-            run = _Run(plan, environ, secrets, timeout=timeout, again=again, in_json=in_json, only=only)
+            run = _Replays(plan, environ, secrets, timeout=timeout, again=again, in_json=in_json, only=only)
             if dry_run:
                 wrong |= not run.try_out(of_plan)
             else:
@@ -112,10 +112,10 @@ def replay(
         context.exit(2 if wrong else 1)
 
 
-def _selection(folders: Mapping[str, Sequence[str]], key: str) -> Selection:
+def _selection(folders: Mapping[str, Sequence[str]], key: str) -> SelectedSpans:
     """The spans that have an attribute with such a key, and their ancestors, wherever these are."""
     from ray_tracing_hooks._insight.ingest.load import load as load_spans  # noqa: PLC0415  imports NumPy
-    from ray_tracing_hooks._ship.replay import Selection  # noqa: PLC0415  not needed to print a help text
+    from ray_tracing_hooks._ship.replay import SelectedSpans  # noqa: PLC0415  not needed to print a help text
 
     table = load_spans([file for files in folders.values() for file in files])
     kept: set[int] = set()
@@ -127,7 +127,7 @@ def _selection(folders: Mapping[str, Sequence[str]], key: str) -> Selection:
                 above = table.parent[above]
     if not kept:
         raise SafeError(f"no span has an attribute {key!r}: nothing would be sent")
-    return Selection(key, {bytes.fromhex(table.trace_id_of(row) + table.span_id_of(row)) for row in kept})
+    return SelectedSpans(key, {bytes.fromhex(table.trace_id_of(row) + table.span_id_of(row)) for row in kept})
 
 
 def _are_wrong(problems: Sequence[str]) -> bool:
@@ -135,7 +135,7 @@ def _are_wrong(problems: Sequence[str]) -> bool:
     return not all(isinstance(problem, Hint) for problem in problems)
 
 
-class _Run:
+class _Replays:
     """The replays of folders to one exporter, by its plan."""
 
     def __init__(
@@ -147,7 +147,7 @@ class _Run:
         timeout: float,
         again: bool,
         in_json: bool,
-        only: Selection | None,
+        only: SelectedSpans | None,
     ) -> None:
         from ray_tracing_hooks._ship.log import Problems  # noqa: PLC0415  not needed to print a help text
         from ray_tracing_hooks._ship.registry import destinations  # noqa: PLC0415  as above

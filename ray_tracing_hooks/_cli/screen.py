@@ -46,7 +46,7 @@ class Line(NamedTuple):
     style: dict[str, Any]
 
 
-class Table(NamedTuple):
+class TextTable(NamedTuple):
     """A table whose first column has names, and all others figures."""
 
     titles: Sequence[str]

@@ -17,7 +17,7 @@ from ray_tracing_hooks._cli.screen import Line, aligned, print_lines, progress, 
 from ray_tracing_hooks._insight.analysis.wording import count, duration, shortened
 from ray_tracing_hooks._ops import cluster, probe
 from ray_tracing_hooks._ops.cluster import Answer, Node, Visit
-from ray_tracing_hooks._ops.facts import Spool, spool_as_json
+from ray_tracing_hooks._ops.facts import SpoolFacts, spool_as_json
 from ray_tracing_hooks._ship.figures import DestinationFigures
 
 VERSION = 1
@@ -39,7 +39,7 @@ class NodeStatus(NamedTuple):
     node: Node
     error: str
     time_ns: int
-    spools: tuple[Spool, ...]
+    spools: tuple[SpoolFacts, ...]
     rates: tuple[float | None, ...]
     control: dict[str, Any] | None = None
 
@@ -106,7 +106,7 @@ def _status(node: Node, answer: Answer, before: NodeStatus | None) -> NodeStatus
     found: dict[str, Any] = answer.value or {}
     error = answer.problem or str(found.get("error", ""))
     time_ns = int(found.get("time_ns", 0))
-    spools = tuple(map(Spool.of, found.get("spools", ())))
+    spools = tuple(map(SpoolFacts.of, found.get("spools", ())))
     known = {spool.path: spool for spool in before.spools} if before is not None and not before.error else {}
     since = before.time_ns if before is not None else 0
     rates = tuple(_rate(spool, known.get(spool.path), since, time_ns) for spool in spools)
@@ -114,7 +114,7 @@ def _status(node: Node, answer: Answer, before: NodeStatus | None) -> NodeStatus
     return NodeStatus(node, error, time_ns, spools, rates, {**_UNSET, **control} if control is not None else None)
 
 
-def _rate(now: Spool, before: Spool | None, since_ns: int, time_ns: int) -> float | None:
+def _rate(now: SpoolFacts, before: SpoolFacts | None, since_ns: int, time_ns: int) -> float | None:
     """Spans a second that were recorded between two statuses of a spool."""
     if before is None or now.figures.began_ns != before.figures.began_ns:
         return None
@@ -314,7 +314,7 @@ def _notes(status: NodeStatus) -> Iterator[Line]:
         yield from (_error(name, spool, each) for each in spool.figures.destinations if each.error)
 
 
-def _error(name: str, spool: Spool, each: DestinationFigures) -> Line:
+def _error(name: str, spool: SpoolFacts, each: DestinationFigures) -> Line:
     ago = duration(max(0, time.time_ns() - each.failed_ns))
     if each.is_failing and spool.runs:
         return Line(f" {name}: {each.error} (last tried {ago} ago)", {"fg": "red"})

@@ -268,7 +268,7 @@ class Connection:
             from ray_tracing_hooks._propagators.skywalking import trace_text  # noqa: PLC0415  opt-in
 
             skywalking_id = trace_text
-        process = _logs.Process(self._recording.recorder, self._recording.writer, resource, skywalking_id)
+        process = _logs.Correlation(self._recording.recorder, self._recording.writer, resource, skywalking_id)
         self._leave_logs = _logs.begin(parts, process, least=self.settings.logs_level)
 
     def end_root_span(self) -> None:

@@ -83,7 +83,7 @@ class Group(NamedTuple):
     spans: Sequence[bytes]
 
 
-class Answer(NamedTuple):
+class ExportResponse(NamedTuple):
     """The response to an accepted request: how many of its spans were rejected, and a message."""
 
     rejected: int
@@ -190,7 +190,7 @@ def encode_json(groups: Sequence[Group], signal: Signal = TRACES) -> tuple[bytes
     return signal.document(texts).encode(), bad
 
 
-def decode_answer(body: bytes) -> Answer:
+def decode_answer(body: bytes) -> ExportResponse:
     """Decode an ``ExportTraceServiceResponse``. A malformed one counts as empty."""
     rejected, message = 0, ""
     try:
@@ -203,18 +203,18 @@ def decode_answer(body: bytes) -> Answer:
                     elif inner == 0x12:
                         message = value.decode("utf-8", "replace")
     except FormatError:
-        return Answer(0, "")
-    return Answer(rejected if rejected < 1 << 63 else 0, message)
+        return ExportResponse(0, "")
+    return ExportResponse(rejected if rejected < 1 << 63 else 0, message)
 
 
-def decode_json_answer(body: bytes, signal: Signal = TRACES) -> Answer:
+def decode_json_answer(body: bytes, signal: Signal = TRACES) -> ExportResponse:
     """The same for a response in JSON."""
     try:
         found = json.loads(body or b"{}")
         partial = found.get("partialSuccess") or {}
-        return Answer(max(0, int(partial.get(signal.rejected) or 0)), str(partial.get("errorMessage") or ""))
+        return ExportResponse(max(0, int(partial.get(signal.rejected) or 0)), str(partial.get("errorMessage") or ""))
     except (ValueError, AttributeError, TypeError, OverflowError, RecursionError):
-        return Answer(0, "")
+        return ExportResponse(0, "")
 
 
 _SLACK = 1.02

@@ -2,7 +2,7 @@
 
 #include "hotpath.h"
 
-/* What the calls in one context have in common, if they carry nothing: Around in _ray/tracing.py. Nothing in it changes. */
+/* What the calls in one context have in common, if they carry nothing: CallContext in _ray/tracing.py. It never changes. */
 typedef struct {
     PyObject_HEAD
     PyObject *made_of;           /* what Python made this of, and needs in order to write a span instead */

@@ -143,7 +143,7 @@ class UsageError(TracingError):
     """What is asked for does not fit this cluster; nothing has been changed."""
 
 
-class Process(NamedTuple):
+class ProcessOutcome(NamedTuple):
     """A driver or worker of the cluster, and what became of the change in it.
 
     Attributes:
@@ -176,7 +176,7 @@ class Outcome(NamedTuple):
 
     control: Control
     nodes: dict[Node, str]
-    processes: tuple[Process, ...]
+    processes: tuple[ProcessOutcome, ...]
     hook: str | None
     is_hook_late: bool
     actors: Mapping[str, str] = {}
@@ -190,7 +190,7 @@ class Outcome(NamedTuple):
         return not any(self.nodes.values()) and all(each.state == APPLIED for each in self.processes)
 
 
-class Change(NamedTuple):
+class SettingsChange(NamedTuple):
     """What to change.
 
     Attributes:
@@ -227,7 +227,7 @@ class Change(NamedTuple):
         return Control(before.version + 1, enabled, variables, until)
 
 
-def change(visit: Visit, wanted: Change, timeout: float, progress: Callable[[str, int, int], None]) -> Outcome:
+def change(visit: Visit, wanted: SettingsChange, timeout: float, progress: Callable[[str, int, int], None]) -> Outcome:
     """Change what is set for the cluster of the visited nodes. Raises ControlError or UsageError.
 
     Each node may take ``timeout`` seconds to answer.
@@ -264,7 +264,9 @@ def change(visit: Visit, wanted: Change, timeout: float, progress: Callable[[str
     return Outcome(control, nodes, _described(visit, living, answers, timeout), hook, late, actors)
 
 
-def _store(ask: Callable[..., Any], wanted: Change, timeout: float) -> tuple[Mapping[str, Any], Control, str | None]:
+def _store(
+    ask: Callable[..., Any], wanted: SettingsChange, timeout: float
+) -> tuple[Mapping[str, Any], Control, str | None]:
     """Store what is set after the change; returns what was found before, what is set now, and the hook now.
 
     If other commands change it at the same time, each begins with what the one before has set. Raises ControlError or
@@ -314,7 +316,7 @@ def as_json(address: str, outcome: Outcome, shown: Mapping[str, str]) -> dict[st
     }
 
 
-def _must_set(hook: str | None, wanted: Change) -> bool:
+def _must_set(hook: str | None, wanted: SettingsChange) -> bool:
     """Whether to set the hook of the cluster. Raises UsageError if it cannot be traced otherwise."""
     if hook is None and wanted.hook is not None:
         return True
@@ -342,7 +344,7 @@ def _check_importable(visit: Visit, hook: str, timeout: float) -> None:
             )
 
 
-def _check_exporters(visit: Visit, wanted: Change, timeout: float) -> None:
+def _check_exporters(visit: Visit, wanted: SettingsChange, timeout: float) -> None:
     """Raise UsageError for an exporter that a node does not have: spans would wait there."""
     value = wanted.variables.get(EXPORTERS)
     if not value:
@@ -371,7 +373,7 @@ def _tell(
 
 def _described(
     visit: Visit, living: Sequence[Mapping[str, Any]], answers: Mapping[str, str], timeout: float
-) -> tuple[Process, ...]:
+) -> tuple[ProcessOutcome, ...]:
     titles: dict[tuple[str, int], str] = {}
     for node in visit.nodes:
         pids = [each["pid"] for each in living if each["node"] == node.id and answers.get(each["id"]) != ""]
@@ -379,7 +381,7 @@ def _described(
             found = visit.answer(visit.ask(node, change_on_node.titles, pids), timeout).value or {}
             titles |= {(node.id, pid): title for pid, title in found.items()}
     return tuple(
-        Process(
+        ProcessOutcome(
             each["node"],
             each["id"],
             each["pid"],

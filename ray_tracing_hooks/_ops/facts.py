@@ -46,7 +46,7 @@ class Clock(NamedTuple):
     uncertainty: float
 
 
-class Trial(msgspec.Struct, frozen=True):
+class DeliveryTrial(msgspec.Struct, frozen=True):
     """What became of a test span at one destination.
 
     Attributes:
@@ -65,7 +65,7 @@ class Trial(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-class Folder(msgspec.Struct, frozen=True):
+class FolderFacts(msgspec.Struct, frozen=True):
     """A folder for spans: why it takes none, if so, and the room on its disk in bytes, if known."""
 
     what: str = ""
@@ -76,7 +76,7 @@ class Folder(msgspec.Struct, frozen=True):
     limit: int = 0
 
 
-class Spool(msgspec.Struct, frozen=True):
+class SpoolFacts(msgspec.Struct, frozen=True):
     """One spool: whether its shipper runs and works, its figures, and what a change of settings reaches."""
 
     path: str = ""
@@ -88,7 +88,7 @@ class Spool(msgspec.Struct, frozen=True):
     reached: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, found: Mapping[str, Any]) -> Spool:
+    def of(cls, found: Mapping[str, Any]) -> SpoolFacts:
         """What a node says of a spool; an error where its version of this package says it in another way."""
         try:
             return msgspec.convert(found, cls)
@@ -111,9 +111,9 @@ class Examined(msgspec.Struct, frozen=True):
     settings: dict[str, tuple[str, str]] = {}  # msgspec gives each its own
     problems: tuple[tuple[str, str], ...] = ()
     misspelled: tuple[tuple[str, str], ...] = ()
-    trials: tuple[Trial, ...] = ()
-    folders: tuple[Folder, ...] = ()
-    spools: tuple[Spool, ...] = ()
+    trials: tuple[DeliveryTrial, ...] = ()
+    folders: tuple[FolderFacts, ...] = ()
+    spools: tuple[SpoolFacts, ...] = ()
     is_on: bool = True
     configured: tuple[str, ...] = ()
 
@@ -237,7 +237,7 @@ def _host_as_json(host: Host) -> dict[str, Any]:
     }
 
 
-def spool_as_json(spool: Spool) -> dict[str, Any]:
+def spool_as_json(spool: SpoolFacts) -> dict[str, Any]:
     """One spool: ``path``, ``shipper_runs``, ``exporters`` and the figures of ``status.json``."""
     return {
         "path": spool.path,

@@ -183,7 +183,7 @@ def _send_along(worker: Any, task: Any, *_rest: Any, **_others: Any) -> None:
         put_context(task, encode_context(parent, headers))
 
 
-class Server:
+class ClientServer:
     """Decides once which root span is the parent of the client's calls.
 
     ``begin_own`` begins the root span of this server, at a time in nanoseconds since the epoch.

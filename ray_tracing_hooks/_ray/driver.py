@@ -33,7 +33,7 @@ from ray_tracing_hooks._safety.guard import guarded, logger, report
 from ray_tracing_hooks._safety.patching import Patches, in_place
 
 if TYPE_CHECKING:
-    from ray_tracing_hooks._ray.client import Server
+    from ray_tracing_hooks._ray.client import ClientServer
     from ray_tracing_hooks._ray.rates import RateLimits
     from ray_tracing_hooks._settings.table import Settings
 
@@ -79,7 +79,7 @@ class DriverTrace:
         self.root: Span | None = None
         self.put_sigterm_back: Callable[[], None] = lambda: None
         self._before_root: Context | None = None
-        self._client_server: Server | None = None
+        self._client_server: ClientServer | None = None
         self._is_terminated = self._has_ended = False
 
     def begin_where_it_begins(self, environ: Mapping[str, str], patches: Patches) -> None:
@@ -87,7 +87,9 @@ class DriverTrace:
         if serves_client():
             from ray_tracing_hooks._ray import client  # noqa: PLC0415  few drivers have clients
 
-            self._client_server = client.Server(self._tracing, self._cluster, functools.partial(self._begin, environ))
+            self._client_server = client.ClientServer(
+                self._tracing, self._cluster, functools.partial(self._begin, environ)
+            )
             self._client_server.serve(patches)
             return
         self._begin(environ)

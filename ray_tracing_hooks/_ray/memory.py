@@ -25,7 +25,7 @@ _STATUS = "/proc/self/status"
 _CURRENT, _HIGHEST = b"VmRSS:", b"VmHWM:"
 
 
-class Use(NamedTuple):
+class MemoryUse(NamedTuple):
     """How many bytes are in use; None if that is unknown."""
 
     process: int | None
@@ -101,31 +101,31 @@ class _Open:
 
     __slots__ = ("_before", "_highest", "_sampled")
 
-    def __init__(self, current: Use, highest: Use) -> None:
+    def __init__(self, current: MemoryUse, highest: MemoryUse) -> None:
         self._sampled = current
         self._before = self._highest = highest
 
-    def sample(self, current: Use) -> None:
-        self._sampled = Use(*map(_most, self._sampled, current))
+    def sample(self, current: MemoryUse) -> None:
+        self._sampled = MemoryUse(*map(_most, self._sampled, current))
 
-    def add(self, current: Use, highest: Use) -> None:
+    def add(self, current: MemoryUse, highest: MemoryUse) -> None:
         self.sample(current)
         self._highest = highest
 
-    def peaks(self) -> Use:
+    def peaks(self) -> MemoryUse:
         """The highest use ever, if it is of this span; otherwise the highest sample."""
         found = zip(self._before, self._highest, self._sampled, strict=True)
-        return Use(*(now if now is not None and now > (before or 0) else sample for before, now, sample in found))
+        return MemoryUse(*(now if now is not None and now > (before or 0) else sample for before, now, sample in found))
 
 
 def _most(one: int | None, other: int | None) -> int | None:
     return max(one, other) if one is not None and other is not None else one if other is None else other
 
 
-def _look() -> tuple[Use, Use]:
+def _look() -> tuple[MemoryUse, MemoryUse]:
     """What is in use now, and the highest use since the process began."""
     process, device = _of_process(), _of_devices()
-    return Use(process[0], device[0]), Use(process[1], device[1])
+    return MemoryUse(process[0], device[0]), MemoryUse(process[1], device[1])
 
 
 def _of_process() -> tuple[int | None, int | None]:

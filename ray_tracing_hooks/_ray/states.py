@@ -23,7 +23,7 @@ MOST_AT_THE_END = 20_000
 """Most attempts to fetch at the end of a driver: these are read and written within a second."""
 
 
-class Answer(NamedTuple):
+class StatesAnswer(NamedTuple):
     session: str
     dropped: int
     """How many events or attempts are missing from the answer."""
@@ -32,7 +32,7 @@ class Answer(NamedTuple):
     """Whether the GCS has none, and the dashboard keeps them."""
 
 
-def ask(address: str, timeout: float, most: int | None = None) -> Answer:
+def ask(address: str, timeout: float, most: int | None = None) -> StatesAnswer:
     """Fetch the task states of the cluster at this address, of at most ``most`` attempts.
 
     Each of the two requests, and of two more if the GCS has none, may take ``timeout`` seconds. Raises
@@ -63,7 +63,7 @@ def ask(address: str, timeout: float, most: int | None = None) -> Answer:
     session = kept.value.decode(errors="replace") or "unknown"
     reply = reply if by_dashboard is None else by_dashboard
     dropped = reply.num_status_task_events_dropped + reply.num_truncated
-    return Answer(session, dropped, _attempts(reply), by_dashboard is not None)
+    return StatesAnswer(session, dropped, _attempts(reply), by_dashboard is not None)
 
 
 def _reply_of_dashboard(address: str, request: Any, timeout: float) -> Any:
@@ -88,7 +88,7 @@ def _reply_of_dashboard(address: str, request: Any, timeout: float) -> Any:
         return None
 
 
-def keep(folder: str, answer: Answer) -> tuple[str, int, int]:
+def keep(folder: str, answer: StatesAnswer) -> tuple[str, int, int]:
     """Add the answer to the file of its session.
 
     Returns the path of the file, how many attempts it contains, and how many of them are in this answer. An empty

@@ -13,7 +13,7 @@ from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.arguments import outgoing
 from ray_tracing_hooks._ray.errors import failure
 from ray_tracing_hooks._ray.propagation import ACTOR_ID, TASK_ID
-from ray_tracing_hooks._ray.tracing import Around, Called, Calls, around_of
+from ray_tracing_hooks._ray.tracing import CallContext, Called, OutgoingCalls, around_of
 from ray_tracing_hooks._record import carrier, ids
 from ray_tracing_hooks._record.current import get_current
 from ray_tracing_hooks._record.recorder import Template
@@ -24,7 +24,7 @@ _MOST_IDS = 64
 """At most this many objects are listed by id; further ones are only counted."""
 
 
-def begin(calls: Calls, describe: Callable[..., Called | None], *called: Any) -> Submission | None:
+def begin(calls: OutgoingCalls, describe: Callable[..., Called | None], *called: Any) -> Submission | None:
     """The span and carried context of a call to be submitted; None if it has neither, or on failure.
 
     ``describe(calls, *called)`` may return None, and may fail, since it reads internals of Ray.
@@ -43,7 +43,7 @@ def begin(calls: Calls, describe: Callable[..., Called | None], *called: Any) ->
         return None
 
 
-def _carrying(calls: Calls, what: Called, around: Around) -> Submission | None:
+def _carrying(calls: OutgoingCalls, what: Called, around: CallContext) -> Submission | None:
     template, parent, flags = what.template, around.parent, around.flags
     without_span = False
     if what.limit is not None and around.recorder is not None and around.parent_id is None:
@@ -86,7 +86,9 @@ def _carrying(calls: Calls, what: Called, around: Around) -> Submission | None:
     return Submission(what, template, around, start, span_id, carried)
 
 
-def _without_context(calls: Calls, what: Called, around: Around, *, without_span: bool) -> Submission | None:
+def _without_context(
+    calls: OutgoingCalls, what: Called, around: CallContext, *, without_span: bool
+) -> Submission | None:
     """A call that makes no span and has no span around it: in a thread of a worker, or without a root span.
 
     It belongs to the job's trace, below its root span, or to none. It must carry which, unless the worker knows of no
@@ -125,7 +127,7 @@ class Submission:
         self,
         called: Called,
         template: Template | None,
-        around: Around,
+        around: CallContext,
         start: int,
         span_id: bytes,
         carried: bytes | None,
@@ -242,7 +244,8 @@ def traced(
 
     ``describe(calls, self, args, kwargs, rest, options)`` describes the call, ``identify`` finds the task id in its
     result, and ``with_place`` converts the arguments so that they have a place for the carried context. ``key_of``
-    returns the key of ``self`` in :attr:`Calls.called`; with it, the compiled part makes the calls that carry nothing.
+    returns the key of ``self`` in :attr:`OutgoingCalls.called`; with it, the compiled part makes the calls that carry
+    nothing.
     """
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -285,17 +288,17 @@ def _method(
 ) -> Callable[..., Any] | None:
     """``remote``, which wraps ``original``, with the compiled part for the common calls, if that is in use."""
 
-    def submission(made_of: tuple[Calls, Around], start: int, arguments: Any) -> Submission | None:
+    def submission(made_of: tuple[OutgoingCalls, CallContext], start: int, arguments: Any) -> Submission | None:
         calls, around = made_of
         called = describe(calls, *arguments, (), {})
         return Submission(called, called.template, around, start, b"", None) if called is not None else None
 
-    def accepted(made_of: tuple[Calls, Around], start: int, result: Any, arguments: Any) -> None:
+    def accepted(made_of: tuple[OutgoingCalls, CallContext], start: int, result: Any, arguments: Any) -> None:
         call = submission(made_of, start, arguments)
         if call is not None:
             call.submitted(result, identify, *arguments[1:])
 
-    def refused(made_of: tuple[Calls, Around], start: int, error: BaseException, arguments: Any) -> None:
+    def refused(made_of: tuple[OutgoingCalls, CallContext], start: int, error: BaseException, arguments: Any) -> None:
         call = submission(made_of, start, arguments)
         if call is not None:
             call.refused(error)

@@ -16,7 +16,7 @@ from ray_tracing_hooks._ray.cluster import Cluster
 from ray_tracing_hooks._ray.propagation import ACTOR_ID
 from ray_tracing_hooks._ray.submission import traced
 from ray_tracing_hooks._ray.templates import OF_SERVE, PRODUCER
-from ray_tracing_hooks._ray.tracing import Called, Calls, Dispatched
+from ray_tracing_hooks._ray.tracing import Called, Dispatched, OutgoingCalls
 from ray_tracing_hooks._safety.patching import Patches
 
 
@@ -28,7 +28,7 @@ def patch_tasks(patches: Patches, cluster: Cluster) -> bool:
 
 
 def _describe_task(
-    calls: Calls, task: Any, args: Any, kwargs: Any, _rest: Any, options: dict[str, Any]
+    calls: OutgoingCalls, task: Any, args: Any, kwargs: Any, _rest: Any, options: dict[str, Any]
 ) -> Called | None:
     if task._is_cross_language:  # noqa: SLF001  as Ray's own tracing
         return None
@@ -67,7 +67,7 @@ class _Exporting(Called):
         return super().attributes + size
 
 
-def _called_task(calls: Calls, function: str, inherits: bool, args: Any, kwargs: Any) -> Called | None:
+def _called_task(calls: OutgoingCalls, function: str, inherits: bool, args: Any, kwargs: Any) -> Called | None:
     key = function, inherits
     if function.startswith(OF_SERVE) and calls.join_serve():
         calls.called[key] = None  # its execution makes no span either
@@ -91,7 +91,7 @@ _CREATION_TASK = "ff" * 8
 
 
 _key_of = attrgetter("_actor._ray_actor_id", "_method_name")
-"""The key of a method among :attr:`Calls.called`."""
+"""The key of a method among :attr:`OutgoingCalls.called`."""
 
 _MOST_METHODS = 10_000
 """Bounds the cache, since programs may create actors without limit."""
@@ -107,7 +107,7 @@ def patch_actors(patches: Patches, cluster: Cluster) -> bool:
 
 
 def _describe_creation(
-    calls: Calls, actor_class: Any, args: Any, kwargs: Any, _rest: Any, options: dict[str, Any]
+    calls: OutgoingCalls, actor_class: Any, args: Any, kwargs: Any, _rest: Any, options: dict[str, Any]
 ) -> Called | None:
     metadata = actor_class.__ray_metadata__
     # With get_if_exists, Ray calls the method again if and only if the actor has to be created.
@@ -134,7 +134,7 @@ def _task_of_creation(handle: Any) -> bytes:
 
 
 def _describe_method(
-    calls: Calls, method: Any, args: Any, kwargs: Any, rest: Any, options: dict[str, Any]
+    calls: OutgoingCalls, method: Any, args: Any, kwargs: Any, rest: Any, options: dict[str, Any]
 ) -> Called | None:
     handle = _handle(method)
     if handle is None:
@@ -148,7 +148,7 @@ def _describe_method(
 
 
 def _first_or_dispatched(
-    calls: Calls, key: tuple[Any, str], method: Any, handle: Any, args: Any, kwargs: Any
+    calls: OutgoingCalls, key: tuple[Any, str], method: Any, handle: Any, args: Any, kwargs: Any
 ) -> Called | None:
     dispatched = calls.dispatched.get(key)
     if dispatched is None:
@@ -181,7 +181,7 @@ def _with_options(called: Called | None, rest: Any, options: dict[str, Any]) -> 
     return called.named(options.get("name"))
 
 
-def _called_method(calls: Calls, method: Any, handle: Any) -> Called | None:
+def _called_method(calls: OutgoingCalls, method: Any, handle: Any) -> Called | None:
     if handle._ray_is_cross_language:  # noqa: SLF001  as Ray's own tracing
         return None
     descriptor = handle._ray_actor_creation_function_descriptor  # noqa: SLF001

@@ -133,7 +133,7 @@ class Tracing:
         self.selection, self.redactor, self.redact, self.rate_limits, self.memory, self.llm = options
         self.templates = Templates(self.process, self.process_attributes, self.selection)
         self.namings = Namings(self.selection.parts)
-        self.calls = Calls(self)
+        self.calls = OutgoingCalls(self)
 
 
 active: Tracing | None = None
@@ -184,7 +184,7 @@ class Dispatched(NamedTuple):
     """The names of its class and function and the module of its class, for its templates."""
 
 
-class Calls:
+class OutgoingCalls:
     """The calls that this process makes, with the parts of :class:`Tracing` that they need.
 
     Attributes:
@@ -206,7 +206,7 @@ class Calls:
         self.called: dict[tuple[Any, Any], Called | None] = {}
         self.dispatched: dict[tuple[Any, Any], Dispatched] = {}
         self.bodies: dict[tuple[Any, Any], bytes] = {}
-        self.around: Around | None = None
+        self.around: CallContext | None = None
         self.submissions: _compiled.hotpath.Submissions | None = None
         # With the standard propagators, a context without baggage has nothing to inject but the span itself.
         self.only_standard_headers = only_standard_headers()
@@ -251,10 +251,10 @@ _ENDLESS = SimpleNamespace(end_time=None)
 """Stands for spans whose end is not known here, such as those of other processes."""
 
 
-class Around:
+class CallContext:
     """What calls in one context have in common."""
 
-    def __init__(self, calls: Calls, context: Context) -> None:
+    def __init__(self, calls: OutgoingCalls, context: Context) -> None:
         recorder = calls.recorder
         self.context, self.sampler, self.fallback = context, recorder.sampler, recorder.fallback
         span = context.get(SPAN_KEY)
@@ -286,7 +286,7 @@ class Around:
         self.object_ref = calls.object_ref
 
 
-def around_of(calls: Calls) -> Around:
+def around_of(calls: OutgoingCalls) -> CallContext:
     """The surroundings of calls made now: those of the last call, if nothing has changed."""
     context, recorder, around = get_current(), calls.recorder, calls.around
     if (
@@ -300,9 +300,9 @@ def around_of(calls: Calls) -> Around:
     return around
 
 
-def _look_around(calls: Calls, context: Context) -> Around:
+def _look_around(calls: OutgoingCalls, context: Context) -> CallContext:
     """The surroundings of calls in ``context``, cached for the next call if possible."""
-    around = Around(calls, context)
+    around = CallContext(calls, context)
     # Not if each call begins its own trace, if the sampler or propagators may decide differently next time, or if the
     # context contains more than a span, which the cache would keep alive.
     if (
@@ -317,7 +317,7 @@ def _look_around(calls: Calls, context: Context) -> Around:
     return around
 
 
-def _submissions(calls: Calls, around: Around) -> _compiled.hotpath.Submissions | None:
+def _submissions(calls: OutgoingCalls, around: CallContext) -> _compiled.hotpath.Submissions | None:
     """``around`` for the compiled part, if that is in use."""
     if not _compiled.use.is_on:
         return None

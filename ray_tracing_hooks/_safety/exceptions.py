@@ -39,20 +39,20 @@ def cause_of(error: BaseException) -> BaseException | None:
     return cause
 
 
-class Before(NamedTuple):
+class ChainedException(NamedTuple):
     """An exception that came before another one: its cause, or the one that was being handled when it was raised."""
 
     error: BaseException
     is_cause: bool
 
 
-def error_before(error: BaseException) -> Before | None:
+def error_before(error: BaseException) -> ChainedException | None:
     """The exception that a traceback shows before this one."""
     cause = cause_of(error)
     if cause is not None:
-        return Before(cause, is_cause=True)
+        return ChainedException(cause, is_cause=True)
     context: BaseException | None = None if _SUPPRESSES.__get__(error) else _CONTEXT.__get__(error)
-    return None if context is None else Before(context, is_cause=False)
+    return None if context is None else ChainedException(context, is_cause=False)
 
 
 def errors_of_group(error: BaseException) -> Sequence[BaseException]:

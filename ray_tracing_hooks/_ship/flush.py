@@ -1,8 +1,8 @@
 """Asks the shipper of a spool to deliver everything now, and waits for its answer.
 
 The shipper listens on the unix socket :data:`SOCKET` in the spool folder. A connection has one request and one answer,
-each a packet of JSON: the fields of :class:`Request` and of :class:`FlushResult`. On a volume without sockets, there is
-an empty file in its place: nobody can wait for a delivery there.
+each a packet of JSON: the fields of :class:`FlushRequest` and of :class:`FlushResult`. On a volume without sockets,
+there is an empty file in its place: nobody can wait for a delivery there.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ABSENT = frozenset({errno.ENOENT, errno.ECONNREFUSED, errno.EAGAIN})
 
 
 @dataclass(frozen=True)
-class Request:
+class FlushRequest:
     """Deliver everything that is in the spool now.
 
     Attributes:
@@ -55,7 +55,7 @@ class Request:
         return json.dumps(asdict(self)).encode()
 
     @classmethod
-    def decode(cls, packet: bytes) -> Request:
+    def decode(cls, packet: bytes) -> FlushRequest:
         """Raises ValueError, TypeError or KeyError for a malformed request."""
         found = json.loads(packet)
         return cls(
@@ -133,7 +133,7 @@ def _ask(spool_dir: str, within: str, deadline: float, *, until_writers_end: boo
             connection.settimeout(left + _LATER)
             try:
                 # A shipper that was still starting has the time that is left.
-                connection.send(Request(left, until_writers_end, os.getpid(), pid_namespace()).encode())
+                connection.send(FlushRequest(left, until_writers_end, os.getpid(), pid_namespace()).encode())
                 answer = connection.recv(_LONGEST)
             except TimeoutError:
                 return FlushResult(False, [f"{shipper} does not answer"])

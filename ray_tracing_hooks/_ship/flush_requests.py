@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ray_tracing_hooks._safety.private import inside, open_file
 from ray_tracing_hooks._safety.processes import UNKNOWN
 from ray_tracing_hooks._ship.files import SOCKET
-from ray_tracing_hooks._ship.flush import FlushResult, Request
+from ray_tracing_hooks._ship.flush import FlushRequest, FlushResult
 from ray_tracing_hooks._ship.folder import FolderSnapshot
 from ray_tracing_hooks._ship.log import Problems, logger
 from ray_tracing_hooks._ship.stages import Stages
@@ -131,7 +131,7 @@ class _Waiting:
     """A pending request. ``snapshot`` is the number of the snapshot that contains everything it asks for."""
 
     connection: socket.socket
-    request: Request
+    request: FlushRequest
     deadline: float
     snapshot: int | None = None
 
@@ -167,7 +167,7 @@ class FlushRequests:
     def take(self) -> None:
         for connection, packet in self._inbox.take():
             try:
-                request = Request.decode(packet)
+                request = FlushRequest.decode(packet)
             except (ValueError, TypeError, KeyError) as error:
                 logger.warning("a request is malformed: %r", error)
                 connection.close()
@@ -215,7 +215,7 @@ def _is_gone(connection: socket.socket) -> bool:
         return True
 
 
-def _is_writing(snapshot: FolderSnapshot, request: Request) -> bool:
+def _is_writing(snapshot: FolderSnapshot, request: FlushRequest) -> bool:
     """Whether a process other than the requester holds a segment, or closed one a moment ago and is still running.
 
     A process that was forked from one of Ray's does not count: it may run for any time.
@@ -228,7 +228,7 @@ def _is_writing(snapshot: FolderSnapshot, request: Request) -> bool:
     )
 
 
-def _is_of(request: Request, name: str) -> bool:
+def _is_of(request: FlushRequest, name: str) -> bool:
     """Whether this is the name of the requesting process."""
     process = parse_process_name(name)
     if process is None or process.pid != request.pid:

@@ -52,7 +52,7 @@ _SHOWN = 5
 """How many damaged lines are reported individually."""
 
 
-class Selection(NamedTuple):
+class SelectedSpans(NamedTuple):
     """The spans that a replay sends.
 
     Attributes:
@@ -89,7 +89,7 @@ class Replay:
         problems: Problems,
         *,
         again: bool = False,
-        only: Selection | None = None,
+        only: SelectedSpans | None = None,
     ) -> None:
         (self._exporter,) = plan.exporters
         self._plan = plan
@@ -365,7 +365,7 @@ class JsonFiles:
         places = {os.path.basename(path): place.stored() for path, place in self._places.items() if place.offset}
         return {**self._others, **places}
 
-    def _lines(self, path: str, place: _Place) -> Iterator[Sequence[Group]]:
+    def _lines(self, path: str, place: _Position) -> Iterator[Sequence[Group]]:
         """The spans of each line; advances ``place``."""
         try:
             with open(path, "rb") as raw:
@@ -409,7 +409,7 @@ class JsonFiles:
         return groups
 
 
-class _Place:
+class _Position:
     """How far a file has been read, in decompressed bytes."""
 
     def __init__(self, offset: int = 0, tail: bytes = b"") -> None:
@@ -424,7 +424,7 @@ class _Place:
         return {"offset": self.offset, "tail": hashlib.sha256(self._tail).hexdigest()}
 
 
-def _place(path: str, stored: Any) -> _Place:
+def _place(path: str, stored: Any) -> _Position:
     """The place in this file that ``stored`` gives; the beginning, if it gives none or belongs to another file."""
     if isinstance(stored, dict):
         with (
@@ -434,10 +434,10 @@ def _place(path: str, stored: Any) -> _Place:
             offset = int(stored["offset"])
             file = unpacked(path, raw)
             file.seek(max(0, offset - _TAIL_BYTES))
-            place = _Place(offset, file.read(min(offset, _TAIL_BYTES)))
+            place = _Position(offset, file.read(min(offset, _TAIL_BYTES)))
             if place.stored() == stored:
                 return place
-    return _Place()
+    return _Position()
 
 
 class Spool:

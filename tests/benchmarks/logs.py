@@ -42,16 +42,16 @@ def handlers(sink: int) -> dict[str, logging.Handler]:
     return {"a handler that does nothing": logging.NullHandler(), "lines of text": text, "Ray's JSON": in_json}
 
 
-def process(folder: str) -> _logs.Process:
+def process(folder: str) -> _logs.Correlation:
     sampler = from_environment({})
     assert sampler is not None
     writer, resource = SpoolWriter(folder), encode.resource({"service.name": "bench"})
     recorder = Recorder(writer, resource=resource, scope=encode.scope("bench"), sampler=sampler, limits=SpanLimits())
-    return _logs.Process(recorder, writer, resource)
+    return _logs.Correlation(recorder, writer, resource)
 
 
 @contextmanager
-def traced(of: _logs.Process, *parts: str, within: bool = True) -> Iterator[None]:
+def traced(of: _logs.Correlation, *parts: str, within: bool = True) -> Iterator[None]:
     end = _logs.begin(frozenset(parts), of)
     span = of.recorder.start(Template("work", 5, {}), bytes(range(16)), 1, None)
     with trace.use_span(span) if within else nullcontext():

@@ -184,9 +184,9 @@ def driver_of_job(folder: Path, job: JobTrace, rule: KeepRule | None = None) -> 
     return made
 
 
-def joined(recorder: Recorder, folder: str = os.devnull) -> _logs.Process:
+def joined(recorder: Recorder, folder: str = os.devnull) -> _logs.Correlation:
     """What log records are joined to: spans of ``recorder``, in a process that writes log records to ``folder``."""
-    return _logs.Process(recorder, SpoolWriter(folder), encode.resource({"service.name": "test"}))
+    return _logs.Correlation(recorder, SpoolWriter(folder), encode.resource({"service.name": "test"}))
 
 
 def spooled_spans(folder: Path) -> list[trace_pb2.Span]:

@@ -18,7 +18,7 @@ import pytest
 
 from ray_tracing_hooks._formats.otlp import LOGS, TRACES
 from ray_tracing_hooks._formats.task_states import Attempt
-from ray_tracing_hooks._ray.states import Answer, keep
+from ray_tracing_hooks._ray.states import StatesAnswer, keep
 from ray_tracing_hooks._safety.private import open_folder
 from ray_tracing_hooks._settings.table import Settings, load
 from ray_tracing_hooks._ship.log import Secrets, log_to
@@ -111,7 +111,7 @@ def spool(path: str) -> None:
 
 def states(folder: str) -> None:
     """Task states, beside the spans."""
-    keep(folder, Answer("session_1", 0, iter([Attempt("aa", 0, "f", "NORMAL_TASK", "01", {})])))
+    keep(folder, StatesAnswer("session_1", 0, iter([Attempt("aa", 0, "f", "NORMAL_TASK", "01", {})])))
 
 
 def test_the_group_reads_what_the_local_exporter_writes_and_changes_nothing(volume: Path) -> None:

@@ -25,7 +25,7 @@ from plans import made_plan
 from ray_tracing_hooks._connection.delivery import make_spool
 from ray_tracing_hooks._connection.folders import is_first
 from ray_tracing_hooks._formats.task_states import Attempt
-from ray_tracing_hooks._ray.states import Answer, keep
+from ray_tracing_hooks._ray.states import StatesAnswer, keep
 from ray_tracing_hooks._safety.private import inside, open_file, open_folder
 from ray_tracing_hooks._settings.table import Settings
 from ray_tracing_hooks._ship.files import LOCK, PLAN, SOCKET, take_lock
@@ -342,7 +342,7 @@ def test_task_states_are_not_read_from_what_is_planted(tmp_path: Path, victim: P
     """They are added to the file of the session, in the folder of the spans."""
     plant(tmp_path / "task-states-session_1.ndjson", victim)
     with pytest.raises(OSError, match=NO_FILE):
-        keep(str(tmp_path), Answer("session_1", 0, iter([Attempt("aa", 0, "f", "NORMAL_TASK", "01", {})])))
+        keep(str(tmp_path), StatesAnswer("session_1", 0, iter([Attempt("aa", 0, "f", "NORMAL_TASK", "01", {})])))
 
 
 # The spool.

@@ -14,7 +14,7 @@ from plans import made_plan
 from ray_tracing_hooks import names
 from ray_tracing_hooks._cli import main
 from ray_tracing_hooks._connection import Configuration
-from ray_tracing_hooks._ops.change import Change
+from ray_tracing_hooks._ops.change import SettingsChange
 from ray_tracing_hooks._ops.effective import effective
 from ray_tracing_hooks._sdk import resource
 from ray_tracing_hooks._settings.otel import check
@@ -48,7 +48,7 @@ def test_no_object_shows_a_secret() -> None:
         StageContext("/spool", plan, ENVIRON, Problems(), lambda: None),
         Configuration(settings, ENVIRON, None, records=True),
         effective(ENVIRON),
-        Change(variables=ENVIRON),
+        SettingsChange(variables=ENVIRON),
         otlp.read(ENVIRON, pytest.fail),
         jaeger.read(ENVIRON, pytest.fail),
         Secrets(ENVIRON),

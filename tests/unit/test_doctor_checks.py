@@ -16,7 +16,17 @@ from ray_tracing_hooks._ops.cluster import Node
 from ray_tracing_hooks._ops.diagnosis import GOOD, PROBLEM, WARNING, Diagnosis, merged, where
 from ray_tracing_hooks._ops.effective import effective
 from ray_tracing_hooks._ops.examination import _rows
-from ray_tracing_hooks._ops.facts import LOCAL_HOST, Clock, Examined, Facts, Folder, Host, Spool, Trial, as_json
+from ray_tracing_hooks._ops.facts import (
+    LOCAL_HOST,
+    Clock,
+    DeliveryTrial,
+    Examined,
+    Facts,
+    FolderFacts,
+    Host,
+    SpoolFacts,
+    as_json,
+)
 from ray_tracing_hooks._ops.head import Head
 from ray_tracing_hooks._ship.figures import DestinationFigures, Figures
 from ray_tracing_hooks._version import __version__
@@ -28,8 +38,8 @@ ENTRIES = re.findall(r'<a id="(.*?)">', (Path(__file__).parents[2] / "docs/refer
 VERSIONS = {"opentelemetry-api": "1.45.2", "opentelemetry-sdk": "1.45.2", "opentelemetry-proto": "1.45.2"}
 
 
-def trial(**changes: Any) -> Trial:
-    arrived = Trial("otlp", ENDPOINT, True, seconds=0.02)
+def trial(**changes: Any) -> DeliveryTrial:
+    arrived = DeliveryTrial("otlp", ENDPOINT, True, seconds=0.02)
     return replace(arrived, **changes)
 
 
@@ -45,12 +55,12 @@ def waiting(**changes: Any) -> Figures:
     return figures(destinations=(DestinationFigures(exporter="otlp", **values),))
 
 
-def spool(**changes: Any) -> Spool:
-    return replace(Spool("/s/a-1", True, False, None, ("otlp",), figures()), **changes)
+def spool(**changes: Any) -> SpoolFacts:
+    return replace(SpoolFacts("/s/a-1", True, False, None, ("otlp",), figures()), **changes)
 
 
 def examined(**changes: Any) -> Examined:
-    folder = Folder("spool", "/s/a-1", None, False, 50 * GIB, GIB)
+    folder = FolderFacts("spool", "/s/a-1", None, False, 50 * GIB, GIB)
     return replace(Examined(("otlp",), {}, (), (), (trial(),), (folder,), (spool(),)), **changes)
 
 
@@ -241,13 +251,13 @@ CASES: list[tuple[str, str, str, Facts]] = [
         PROBLEM,
         "disk-nearly-full",
         "the folder of local files is nearly full",
-        seen(folders=(Folder("local", "/s", None, False, 1 << 20, 0),)),
+        seen(folders=(FolderFacts("local", "/s", None, False, 1 << 20, 0),)),
     ),
     (
         WARNING,
         "disk-small",
         "less room than RAY_TRACING_SPOOL_MAX_BYTES",
-        seen(folders=(Folder("spool", "/s", None, False, 2 * GIB, 5 * GIB),)),
+        seen(folders=(FolderFacts("spool", "/s", None, False, 2 * GIB, 5 * GIB),)),
     ),
     (PROBLEM, "spool-unreadable", "Permission denied", spooled(error="Permission denied")),
     (PROBLEM, "shipper-stuck", "a shipper hangs: it delivers nothing", spooled(is_stuck=True)),
@@ -407,7 +417,7 @@ def test_what_was_sent_by_udp_is_not_said_to_have_arrived() -> None:
 
 def test_of_a_folder_that_takes_no_files_it_is_not_said_that_spans_are_written_to_it() -> None:
     written = trial(exporter="local", text="/data/spans", sent=False)
-    good, unusable = (Folder("local", "/data/spans", error, False, 50 * GIB, GIB) for error in (None, "read-only"))
+    good, unusable = (FolderFacts("local", "/data/spans", error, False, 50 * GIB, GIB) for error in (None, "read-only"))
     for folder, said in ((good, ["spans are written to /data/spans"]), (unusable, [])):
         here = place(LOCAL_HOST, examined=examined(trials=(written,), folders=(folder,)))
         found = findings(facts(nodes=(), here=here))
@@ -508,8 +518,8 @@ def test_a_probe_of_another_version_is_read_as_far_as_it_goes() -> None:
 
 def test_a_spool_of_another_version_is_read_or_named() -> None:
     """What is malformed is an error of the spool, and not of the command."""
-    assert Spool.of({"path": "/s/a-1", "runs": True}) == Spool("/s/a-1", True)
-    wrong = Spool.of({"path": "/s/a-1", "figures": {"writers": "many"}})
+    assert SpoolFacts.of({"path": "/s/a-1", "runs": True}) == SpoolFacts("/s/a-1", True)
+    wrong = SpoolFacts.of({"path": "/s/a-1", "figures": {"writers": "many"}})
     assert wrong.path == "/s/a-1"
     assert wrong.error == "the answer of its node cannot be read: Expected `int`, got `str` - at `$.figures.writers`"
 

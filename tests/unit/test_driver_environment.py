@@ -19,7 +19,7 @@ from ray_tracing_hooks._ray.cluster import Cluster
 from ray_tracing_hooks._ray.driver import DriverTrace, program
 from ray_tracing_hooks._ray.jobs import describe_driver
 from ray_tracing_hooks._ray.process import DRIVER
-from ray_tracing_hooks._ray.tracing import Around
+from ray_tracing_hooks._ray.tracing import CallContext
 from ray_tracing_hooks._safety.patching import Patches
 from ray_tracing_hooks._settings.table import Settings
 
@@ -76,7 +76,7 @@ def test_without_a_root_span_calls_of_a_job_are_traces_of_their_own(
         driver = DriverTrace(active, Cluster(), Settings(root_span=False))
         driver.begin_where_it_begins({**of_job(config), "TRACEPARENT": CONTEXT, "BAGGAGE": "a=b"}, Patches())
         assert driver.root is None
-        calls = [Around(active.calls, context_api.get_current()) for _ in range(2)]
+        calls = [CallContext(active.calls, context_api.get_current()) for _ in range(2)]
         assert "a=b" in (calls[0].headers or {}).values()
     finally:
         context_api.detach(before)

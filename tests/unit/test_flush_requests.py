@@ -13,7 +13,7 @@ import pytest
 
 from ray_tracing_hooks._safety.private import inside, open_folder
 from ray_tracing_hooks._ship.files import LOCK, SOCKET, take_lock
-from ray_tracing_hooks._ship.flush import FlushResult, Request, flush
+from ray_tracing_hooks._ship.flush import FlushRequest, FlushResult, flush
 from ray_tracing_hooks._ship.flush_requests import Inbox
 
 
@@ -38,8 +38,8 @@ def listening(spool: Path) -> Iterator[Inbox]:
 
 
 def test_a_request_reads_as_it_was_written() -> None:
-    request = Request(timeout=2.5, until_writers_end=True, pid=7)
-    assert Request.decode(request.encode()) == request
+    request = FlushRequest(timeout=2.5, until_writers_end=True, pid=7)
+    assert FlushRequest.decode(request.encode()) == request
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_a_request_reads_as_it_was_written() -> None:
 )
 def test_a_malformed_request_is_an_error(packet: bytes) -> None:
     with pytest.raises((ValueError, TypeError, KeyError)):
-        Request.decode(packet)
+        FlushRequest.decode(packet)
 
 
 def test_an_answer_of_any_length_arrives(spool: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_shipper_that_starts_late_has_what_is_left_of_the_time(spool: Path) ->
     """It then answers with the reason why spans wait, before the one that asks gives up."""
     with answering(spool, FlushResult(False, ["the collector is away"])) as requests:
         assert flush(str(spool), 60).problems == ["the collector is away"]
-    assert 0 < Request.decode(requests[0]).timeout < 60
+    assert 0 < FlushRequest.decode(requests[0]).timeout < 60
 
 
 def test_a_shipper_that_ends_without_an_answer_is_no_longer_running(spool: Path) -> None:

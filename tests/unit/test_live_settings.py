@@ -16,9 +16,9 @@ from ray_tracing_hooks._connection.changes import control_folder
 from ray_tracing_hooks._control.control import Control, locked
 from ray_tracing_hooks._ops import change_on_node
 from ray_tracing_hooks._ops.change import (
-    Change,
     ControlError,
     Outcome,
+    SettingsChange,
     change,
     names_of,
     shown,
@@ -144,26 +144,26 @@ def test_every_setting_that_can_be_changed_exists() -> None:
 
 def test_changes_add_up() -> None:
     """Until they are unset or reset."""
-    first = Change(enabled=False, variables={"A": "1", "B": "2"}).after(Control())
+    first = SettingsChange(enabled=False, variables={"A": "1", "B": "2"}).after(Control())
     assert (first.version, first.enabled, first.variables) == (1, False, {"A": "1", "B": "2"})
-    second = Change(variables={"A": None, "C": "3"}).after(first)
+    second = SettingsChange(variables={"A": None, "C": "3"}).after(first)
     assert (second.version, second.enabled, second.variables) == (2, False, {"B": "2", "C": "3"})
-    third = Change(reset=True, variables={"D": "4"}).after(second)
+    third = SettingsChange(reset=True, variables={"D": "4"}).after(second)
     assert (third.version, third.enabled, third.variables) == (3, None, {"D": "4"})
 
 
 def test_what_is_off_for_a_time_stays_so_until_another_command() -> None:
     """A change of other settings is none."""
-    off = Change(enabled=False, until=2e9).after(Control())
+    off = SettingsChange(enabled=False, until=2e9).after(Control())
     assert (off.enabled, off.until) == (False, 2e9)
-    other = Change(variables={"A": "1"}).after(off)
+    other = SettingsChange(variables={"A": "1"}).after(off)
     assert (other.enabled, other.until) == (False, 2e9)
-    for ends in (Change(enabled=True), Change(enabled=False), Change(reset=True)):
+    for ends in (SettingsChange(enabled=True), SettingsChange(enabled=False), SettingsChange(reset=True)):
         assert ends.after(other).until is None
 
 
 def test_the_command_says_when_spans_are_recorded_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted: list[Change] = []
+    wanted: list[SettingsChange] = []
     monkeypatch.setattr(changing, "run", lambda _context, change, *_, **_options: wanted.append(change))
     before = time.time()
     for arguments in (["--for", "1h"], []):
@@ -171,7 +171,7 @@ def test_the_command_says_when_spans_are_recorded_again(monkeypatch: pytest.Monk
     for_an_hour, for_good = wanted
     assert for_an_hour.until is not None
     assert before + 3600 <= for_an_hour.until <= time.time() + 3600
-    assert for_good == Change(enabled=False)
+    assert for_good == SettingsChange(enabled=False)
     for wrong in ("soon", "30", "10ms", "1000000h"):
         result = CliRunner().invoke(main, ["disable", "--for", wrong])
         assert (result.exit_code, len(wanted)) == (2, 2)
@@ -220,15 +220,15 @@ class Head:
     def call(self, function: Callable[..., Any], *arguments: Any, timeout: float) -> dict[Node, Answer]:
         return {HEAD: self.ask(HEAD, function, *arguments)}
 
-    def outcome(self, wanted: Change, timeout: float = 30.0) -> Outcome:
+    def outcome(self, wanted: SettingsChange, timeout: float = 30.0) -> Outcome:
         visit: Any = self
         return change(visit, wanted, timeout, lambda *_: None)
 
-    def change(self, wanted: Change) -> Control:
+    def change(self, wanted: SettingsChange) -> Control:
         return self.outcome(wanted).control
 
     def set(self, **variables: str | None) -> Control:
-        return self.change(Change(variables=variables))
+        return self.change(SettingsChange(variables=variables))
 
 
 def test_two_commands_at_the_same_time_both_have_their_effect(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -242,12 +242,12 @@ def test_two_commands_at_the_same_time_both_have_their_effect(monkeypatch: pytes
     assert sorted(last.variables) == ["RAY_TRACING_EXCLUDE", "RAY_TRACING_INCLUDE", "RAY_TRACING_RATE_LIMIT"]
 
 
-ENABLE, DISABLE = Change(enabled=True, hook=SETUP), Change(enabled=False)
+ENABLE, DISABLE = SettingsChange(enabled=True, hook=SETUP), SettingsChange(enabled=False)
 
 
 @pytest.mark.parametrize(("last", "hook"), [(ENABLE, SETUP.encode()), (DISABLE, None)])
 def test_the_hook_is_that_of_the_later_of_two_commands_at_the_same_time(
-    last: Change, hook: bytes | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    last: SettingsChange, hook: bytes | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """One of them enables the cluster with a hook, and the other one removes it again."""
     head = Head(monkeypatch, tmp_path)
@@ -289,7 +289,7 @@ def test_a_command_waits_while_another_one_stores_its_change(monkeypatch: pytest
         locked(str(control_folder(str(tmp_path))), time.monotonic()),
         pytest.raises(ControlError, match="does not finish; `ray-tracing-hooks status` shows what is set now"),
     ):
-        head.outcome(Change(variables={"RAY_TRACING_EXCLUDE": "b"}), timeout=2)
+        head.outcome(SettingsChange(variables={"RAY_TRACING_EXCLUDE": "b"}), timeout=2)
     assert time.monotonic() - began < 2
     assert head.set(RAY_TRACING_INCLUDE="c").variables == {"RAY_TRACING_EXCLUDE": "a", "RAY_TRACING_INCLUDE": "c"}
 
@@ -332,7 +332,7 @@ def test_what_cannot_be_understood_can_be_reset(text: bytes, monkeypatch: pytest
     head.values[CONTROL] = text
     with pytest.raises(ControlError, match="`ray-tracing-hooks configure --reset` removes it"):
         head.set(RAY_TRACING_EXCLUDE="b")
-    reset = head.change(Change(reset=True))
+    reset = head.change(SettingsChange(reset=True))
     assert reset.version > time.time() - 60  # later than any version before
     assert head.set(RAY_TRACING_EXCLUDE="b").version == reset.version + 1
 

@@ -184,9 +184,9 @@ def test_of_two_traces_that_of_skywalking_goes_on_and_the_other_becomes_a_link(t
     assert [link.trace_id.hex() for link in encoded.links] == ["1" * 32]
 
 
-def made_by(active: Tracing, context: Context) -> tuple[tracing.Around, Context]:
+def made_by(active: Tracing, context: Context) -> tuple[tracing.CallContext, Context]:
     """What a call in this context carries, and the context in which it runs."""
-    made = tracing.Around(active.calls, context)
+    made = tracing.CallContext(active.calls, context)
     sent = carrier.encode(made.trace_id, b"submitte", made.flags, 1, b"", made.headers)
     return made, propagation.incoming(carrier.decode(sent))[0]
 

@@ -37,7 +37,7 @@ from typing import Any
 
 from ray_tracing_hooks._cli.engines import DUCKDB, MEMORY
 from ray_tracing_hooks._cli.summary.document import run
-from ray_tracing_hooks._insight.analysis.changes import METHOD, Change
+from ray_tracing_hooks._insight.analysis.changes import METHOD, FigureChange
 from ray_tracing_hooks._insight.analysis.comparison import Comparison, FindingChange, SubjectChange
 from ray_tracing_hooks._insight.analysis.explained import Explanation
 
@@ -91,7 +91,7 @@ def _subject(found: SubjectChange) -> dict[str, Any]:
     }
 
 
-def _change(found: Change) -> dict[str, Any]:
+def _change(found: FigureChange) -> dict[str, Any]:
     return {
         "now": found.now,
         "before": found.before,

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from ray_tracing_hooks._cli.screen import Row, Table
-from ray_tracing_hooks._insight.analysis.changes import LEVEL, Change
+from ray_tracing_hooks._cli.screen import Row, TextTable
+from ray_tracing_hooks._insight.analysis.changes import LEVEL, FigureChange
 from ray_tracing_hooks._insight.analysis.comparison import (
     CALLS,
     FAILED,
@@ -41,7 +41,7 @@ def lines(found: Comparison) -> Iterator[str | Row]:
     """What differs from the earlier runs, on about a screen."""
     yield ""
     for number, part in enumerate(parts(found)):
-        if isinstance(part, Table):
+        if isinstance(part, TextTable):
             yield from part.lines()
         else:
             yield f" {part}" if number else part
@@ -50,7 +50,7 @@ def lines(found: Comparison) -> Iterator[str | Row]:
 def markdown(found: Comparison) -> Iterator[str]:
     """The same in Markdown. Names from spans are shown as they are, and format nothing."""
     for number, part in enumerate(parts(found)):
-        if isinstance(part, Table):
+        if isinstance(part, TextTable):
             yield _row([each.capitalize() for each in part.titles])
             yield _row(["---", *["--:"] * (len(part.titles) - 1)])
             yield from map(_row, part.rows)
@@ -69,7 +69,7 @@ def _escaped(text: str) -> str:
     return re.sub(r"([\\`*_{}\[\]<>|#~&])", r"\\\1", safe(text)).replace("@", "&#64;")
 
 
-def parts(found: Comparison) -> Iterator[str | Table]:
+def parts(found: Comparison) -> Iterator[str | TextTable]:
     """The sentences and tables of a comparison. The first sentence is its title."""
     yield f"{_runs(found.now)} against {_runs(found.before)}"
     if found.differences:
@@ -109,7 +109,7 @@ def _durations(found: Comparison) -> str:
     )
 
 
-def _split(found: Comparison) -> Iterator[Table]:
+def _split(found: Comparison) -> Iterator[TextTable]:
     rows = [
         (
             SHORT_MEANINGS[each.kind],
@@ -121,10 +121,10 @@ def _split(found: Comparison) -> Iterator[Table]:
         if each.now or each.before
     ]
     if rows:
-        yield Table(("WHERE THE TIME WENT, WITH QUEUES", "BEFORE", "NOW", "DIFFERENCE"), rows)
+        yield TextTable(("WHERE THE TIME WENT, WITH QUEUES", "BEFORE", "NOW", "DIFFERENCE"), rows)
 
 
-def _findings(found: Comparison) -> Iterator[str | Table]:
+def _findings(found: Comparison) -> Iterator[str | TextTable]:
     changed = [each for each in found.findings if each.came or each.went]
     kept = len(found.findings) - len(changed)
     on_both = "in both runs" if found.is_of_pair else "in some runs of either side or both"
@@ -141,13 +141,13 @@ def _findings(found: Comparison) -> Iterator[str | Table]:
         )
         for each in changed[:_SHOWN_FINDINGS]
     ]
-    yield Table(("FINDINGS, WITH THE MOST THEY COST", "BEFORE", "NOW", "CHANGE"), rows)
+    yield TextTable(("FINDINGS, WITH THE MOST THEY COST", "BEFORE", "NOW", "CHANGE"), rows)
     more = f"{count(len(changed) - len(rows), 'other')} came or went" if len(changed) > len(rows) else ""
     if more or others:
         yield f"and {listed([each for each in (more, others) if each])}"
 
 
-def _changes(found: Comparison) -> Iterator[str | Table]:
+def _changes(found: Comparison) -> Iterator[str | TextTable]:
     changed = sorted(
         ((subject, change) for subject in found.subjects for change in subject.counted),
         key=lambda each: (-abs(each[1].cost), SHARES.index(each[1].what) if each[1].what in SHARES else 0),
@@ -166,7 +166,7 @@ def _changes(found: Comparison) -> Iterator[str | Table]:
         for subject, change in shown
     ]
     if rows:
-        yield Table(("CHANGED", "FIGURE", "BEFORE", "NOW", "CHANGE", "RANGE", "CALLS"), rows)
+        yield TextTable(("CHANGED", "FIGURE", "BEFORE", "NOW", "CHANGE", "RANGE", "CALLS"), rows)
     for subject in dict.fromkeys(id(subject) for subject, _ in shown):
         (one,) = [each for each in found.subjects if id(each) == subject]
         yield from _reasons(one)
@@ -223,17 +223,17 @@ def _others(found: Comparison, more: int) -> Iterator[str]:
             yield f"only {when}: {listed([*some, *others])}"
 
 
-def _value(change: Change, value: float) -> str:
+def _value(change: FigureChange, value: float) -> str:
     return duration(value) if change.what in TIMES else f"{value:,.0f}" if change.what == CALLS else percent(value)
 
 
-def _amount(change: Change, amount: float) -> str:
+def _amount(change: FigureChange, amount: float) -> str:
     if change.is_ratio:
         return f"x{amount:.2f}"
     return f"{amount:+,.0f}" if change.what == CALLS else f"{amount * 100:+.0f} %"
 
 
-def _range(change: Change, low: float, high: float) -> str:
+def _range(change: FigureChange, low: float, high: float) -> str:
     return f"{_amount(change, low)} to {_amount(change, high)}"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from ray_tracing_hooks._cli import inputs
 from ray_tracing_hooks._cli.asking import answering_cluster
 from ray_tracing_hooks._cli.engines import RAY, engine_errors
-from ray_tracing_hooks._cli.screen import Row, SafeError, Table
+from ray_tracing_hooks._cli.screen import Row, SafeError, TextTable
 from ray_tracing_hooks._cli.summary import ray_tables
 from ray_tracing_hooks._cli.summary.document import run as run_of
 from ray_tracing_hooks._cli.summary.text import function_table
@@ -59,7 +59,7 @@ def _by_ray(run: KeptRun, address: str | None) -> list[dict[str, Any]]:
 def lines(found: dict[str, Any]) -> Iterator[str | Row]:
     """The same as text."""
     for part in parts(found):
-        if isinstance(part, Table):
+        if isinstance(part, TextTable):
             yield from part.lines()
         else:
             yield part
@@ -71,7 +71,7 @@ def lines(found: dict[str, Any]) -> Iterator[str | Row]:
     yield f"{engine} computed this from {spans}{more}."
 
 
-def parts(found: dict[str, Any]) -> Iterator[str | Table]:
+def parts(found: dict[str, Any]) -> Iterator[str | TextTable]:
     """The sentences and tables of a summary."""
     run, every = found["run"], found["functions"]
     start = datetime.fromtimestamp(run["start_unix_nano"] / 1e9).astimezone()

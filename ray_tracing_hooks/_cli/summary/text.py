@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from ray_tracing_hooks._cli.inputs import linked
-from ray_tracing_hooks._cli.screen import WIDEST, Row, Table, aligned
+from ray_tracing_hooks._cli.screen import WIDEST, Row, TextTable, aligned
 from ray_tracing_hooks._cli.summary import datasets, generations, requests
 from ray_tracing_hooks._cli.summary.document import functions, kinds
 from ray_tracing_hooks._insight.analysis import recorded
@@ -61,7 +61,7 @@ def lines(
             yield from _steps(analysis)
     yield from datasets.lines(analysis.pipelines)
     for part in function_table([*functions(analysis)], recorded.own_time(analysis)):
-        yield from part.lines() if isinstance(part, Table) else (part,)
+        yield from part.lines() if isinstance(part, TextTable) else (part,)
     if not analysis.calls.unsampled:  # what else ran is not known then
         yield from _actors(analysis)
         yield from _queues(analysis)
@@ -232,7 +232,7 @@ def _steps(analysis: Analysis) -> Iterator[str]:
         yield f"   {at:<9} {took:<9} {step.kind:<12} {name}  {because}{shown}{assumed}".rstrip()
 
 
-def function_table(every: Sequence[Mapping[str, Any]], own: str = "") -> Iterator[str | Table]:
+def function_table(every: Sequence[Mapping[str, Any]], own: str = "") -> Iterator[str | TextTable]:
     """The first of these functions, which are as in the document. ``own``: what to add to what self time is."""
     rows = [
         (
@@ -249,7 +249,7 @@ def function_table(every: Sequence[Mapping[str, Any]], own: str = "") -> Iterato
         return
     yield ""
     yield f"Functions by self time: their own code, without waiting in ray.get{own}"
-    yield Table(("FUNCTION", "CALLS", "SELF TIME", "MEDIAN", "P95", "MAX", "QUEUED", "FAILED"), rows)
+    yield TextTable(("FUNCTION", "CALLS", "SELF TIME", "MEDIAN", "P95", "MAX", "QUEUED", "FAILED"), rows)
     if more := len(every) - len(rows):
         yield f" and {count(more, 'other function')}"
 

@@ -17,7 +17,7 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis import walk
 from ray_tracing_hooks._insight.analysis.actors import Accelerator, Actor, accelerators, actors
 from ray_tracing_hooks._insight.analysis.causes import Arrivals, ServedCalls
-from ray_tracing_hooks._insight.analysis.critical_path import RUN, Path, Step, submissions
+from ray_tracing_hooks._insight.analysis.critical_path import RUN, Path, PathStep, submissions
 from ray_tracing_hooks._insight.analysis.functions import (
     Function,
     Parallelism,
@@ -175,7 +175,7 @@ class Analysis:
         return root >= len(self.table) or (root >= 0 and calls.role[root] == DRIVER)
 
     @property
-    def shown_steps(self) -> list[Step]:
+    def shown_steps(self) -> list[PathStep]:
         """The steps of the critical path, unless it is that of one request: then they say little."""
         return [] if self.ends_with_request or self.is_part else self.path.steps
 

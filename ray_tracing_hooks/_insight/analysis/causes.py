@@ -49,7 +49,7 @@ _MOST_ATTEMPTS = 64
 """The most attempts before the last one that are searched for the one that ended a wait."""
 
 
-class Before(NamedTuple):
+class LastWait(NamedTuple):
     """The last thing that a frame had to wait for."""
 
     time: int
@@ -90,7 +90,7 @@ class Causes:
         place = bisect_right(ends, time) - 1
         return (rows[place], ends[place]) if place >= 0 else None
 
-    def binding(self, wait: int, end: int) -> Before | None:
+    def binding(self, wait: int, end: int) -> LastWait | None:
         """What a wait that lasted until ``end`` waited for last; None if unknown.
 
         The edge ``BY_CODE`` means that it is only assumed.
@@ -99,14 +99,14 @@ class Causes:
         step = self._step_of(wait)
         if step >= 0:
             loop, moment = self._arrivals[step]
-            return Before(min(moment, end), BY_RANK, loop)
-        last: Before | None = None
+            return LastWait(min(moment, end), BY_RANK, loop)
+        last: LastWait | None = None
         failed = table.failed(wait) or table.state[wait] != ENDED
         for object_id, call in calls.made_by(wait, table.ready if calls.role[wait] == WAIT else None):
             found = self._made_at(object_id, call, end, failed=failed, good=not failed and calls.role[wait] == GET)
             if found is not None and found.edge == BY_ITEM and table.name_of(wait) == "ray.get":
                 # There is no reference to an item before it is there.
-                found = Before(table.start[wait], BY_ITEM, found.source)
+                found = LastWait(table.start[wait], BY_ITEM, found.source)
             if found is not None and (last is None or found.time > last.time):
                 last = found
         for row in self._served.awaited(wait):
@@ -114,7 +114,7 @@ class Causes:
             is_part = table.end_or_now(row) > end
             time = min(table.end_or_now(row), end)
             if table.start[row] < end and not (is_part and self.gave_up(wait)) and (last is None or time > last.time):
-                last = Before(time, BY_ITEM if is_part else BY_GET, row)
+                last = LastWait(time, BY_ITEM if is_part else BY_GET, row)
         if last is None and table.failed(wait) and not self.gave_up(wait):
             last = self._died(wait, end)
         # A library waits for internal calls of its own, which end with what it has started.
@@ -124,7 +124,7 @@ class Causes:
         if calls.role[wait] == GET and (calls.is_cut(wait) or unseen):
             made = self.last_made(calls.frame[wait], end)
             if made is not None and (last is None or made[1] > last.time):
-                return Before(made[1], BY_CODE, made[0])
+                return LastWait(made[1], BY_CODE, made[0])
         return last
 
     def is_known(self, wait: int) -> bool:
@@ -145,14 +145,14 @@ class Causes:
         """Whether an execution ended with an error, or with its process. A program can set the status by itself."""
         return self._table.state[row] == LOST or self._table.attribute(row, names.ERROR_TYPE) is not None
 
-    def _died(self, wait: int, end: int) -> Before | None:
+    def _died(self, wait: int, end: int) -> LastWait | None:
         """The execution whose death ended a wait, if its own end is only known to be later: when that was noticed."""
         calls, table = self._calls, self._table
         for _, call in calls.made_by(wait):
             for row in calls.attempts(call)[-1:] if call >= 0 else ():
                 if table.state[row] == LOST and table.start[row] < end < table.end_or_now(row):
                     self.clamped += table.end_or_now(row) - end
-                    return Before(end, BY_GET, row)
+                    return LastWait(end, BY_GET, row)
         return None
 
     def _step_of(self, wait: int) -> int:
@@ -174,7 +174,7 @@ class Causes:
         wanted, found = calls.wanted(wait), calls.ready_count(wait)
         return found < wanted or not found
 
-    def late(self, wait: int, until: int) -> Before | None:
+    def late(self, wait: int, until: int) -> LastWait | None:
         """What a wait that gave up had waited for, if that was made since the wait began and before ``until``.
 
         It may have been made before the wait gave up: who waits learns of it a moment later.
@@ -200,7 +200,7 @@ class Causes:
             return True
         return bool(self._calls.objects_of(wait)) or bool(self._table.attribute(wait, names.RAY_OBJECT_COUNT))
 
-    def _made_at(self, object_id: str, call: int, end: int, *, failed: bool, good: bool = False) -> Before | None:
+    def _made_at(self, object_id: str, call: int, end: int, *, failed: bool, good: bool = False) -> LastWait | None:
         """What made an object of ``call`` available and when, if that was before ``end`` or can be assumed to be.
 
         ``failed``: whether who waited may have got none; ``good``: whether it was the result of a successful call.
@@ -208,7 +208,7 @@ class Causes:
         calls, table = self._calls, self._table
         if is_put(object_id):
             row = calls.put_of(object_id)
-            return Before(min(end, table.end_or_now(row)), BY_GET, row) if row >= 0 else None
+            return LastWait(min(end, table.end_or_now(row)), BY_GET, row) if row >= 0 else None
         attempts = calls.attempts(call) if call >= 0 else ()
         if not attempts:
             return self._held_up(call, end) if call >= 0 and failed else None
@@ -221,25 +221,25 @@ class Causes:
         if good and self._raised(row):
             return None  # there was another attempt, which is not recorded
         if made <= end:
-            return Before(made, BY_GET, row)
+            return LastWait(made, BY_GET, row)
         if is_item(object_id) or (calls.is_generator(row) and table.start[row] < end):
-            return Before(end, BY_ITEM, row)
+            return LastWait(end, BY_ITEM, row)
         if failed or table.start[row] >= end:
             return None  # the wait gave up before
         self.clamped += made - end
-        return Before(end, BY_GET, row)
+        return LastWait(end, BY_GET, row)
 
-    def _held_up(self, call: int, end: int) -> Before | None:
+    def _held_up(self, call: int, end: int) -> LastWait | None:
         """What keeps the actor of a call busy, if the call has not started."""
         submission = self._calls.submission[call]
         actor = self._calls.place(submission).actor if submission >= 0 else ""
         lane = self._slots.lane_of_actor(actor) if actor else None
         row = lane.holder(end) if lane is not None else -1
-        return Before(end, BY_ACTOR, row) if row >= 0 else None
+        return LastWait(end, BY_ACTOR, row) if row >= 0 else None
 
     # --- what an execution waited for -----------------------------------------------------------------------------
 
-    def ready(self, row: int, begun: int) -> Before | None:
+    def ready(self, row: int, begun: int) -> LastWait | None:
         """The last precondition of an execution apart from a free slot; None if none is known."""
         calls, table = self._calls, self._table
         call = calls.call_of[row]
@@ -247,20 +247,20 @@ class Causes:
         place = bisect_left(attempts, row)
         if place and self._number_of(row) == self._number_of(attempts[place - 1]) + 1:
             failed = attempts[place - 1]
-            return Before(self._clamp(table.end_or_now(failed), begun), BY_RETRY, failed)
-        candidates: list[Before] = []
+            return LastWait(self._clamp(table.end_or_now(failed), begun), BY_RETRY, failed)
+        candidates: list[LastWait] = []
         submission = calls.submission[call]
         submitted = calls.submitted_ns(call)
         if (started := calls.started_loop(row)) is not None:
-            candidates.append(Before(self._clamp(table.end_or_now(started), begun), BY_CODE, started))
+            candidates.append(LastWait(self._clamp(table.end_or_now(started), begun), BY_CODE, started))
         if submission >= 0:
-            candidates.append(Before(min(submitted, begun), BY_SUBMISSION, submission))
+            candidates.append(LastWait(min(submitted, begun), BY_SUBMISSION, submission))
         elif submitted:
-            candidates.append(Before(min(submitted, begun), BY_SUBMISSION, self._caller(row)))
+            candidates.append(LastWait(min(submitted, begun), BY_SUBMISSION, self._caller(row)))
         for object_id, its in calls.made_by(submission) if submission >= 0 else ():
             found = self._made_at(object_id, its, begun, failed=False, good=True)
             if found is not None and found.source != row:
-                candidates.append(Before(found.time, BY_ARGUMENT, found.source))
+                candidates.append(LastWait(found.time, BY_ARGUMENT, found.source))
         if (created := self.created(row, begun)) is not None:
             candidates.append(created)
         return max(candidates, key=lambda before: before.time, default=None)
@@ -290,12 +290,12 @@ class Causes:
         call = self._calls.call_of_caller(row)
         return self._calls.execution[call] if call >= 0 else -1
 
-    def created(self, row: int, begun: int) -> Before | None:
+    def created(self, row: int, begun: int) -> LastWait | None:
         """The creation of the actor before this method ran; None if there is none."""
         creation = self._slots.creation(row)
         if creation < 0:
             return None
-        return Before(self._clamp(self._table.end_or_now(creation), begun), BY_CREATION, creation)
+        return LastWait(self._clamp(self._table.end_or_now(creation), begun), BY_CREATION, creation)
 
     def there_since(self, row: int) -> int | None:
         """When the actor of a method is known to have been there: then its calls wait for no resources and no worker.

@@ -108,7 +108,7 @@ def share_of(hits: int, many: int) -> Figure | None:
 
 
 @dataclass
-class Change:
+class FigureChange:
     """A figure in the runs of both sides. Times are nanoseconds, shares from 0 to 1."""
 
     what: str
@@ -174,7 +174,7 @@ class Question(NamedTuple):
     is_comparable: bool = True
 
 
-def changes(questions: Sequence[Question]) -> list[Change | None]:
+def changes(questions: Sequence[Question]) -> list[FigureChange | None]:
     """The answer to each question, corrected for all of them; None if a run lacks the figure.
 
     Raises ImportError without SciPy if there are several runs.
@@ -190,7 +190,7 @@ def changes(questions: Sequence[Question]) -> list[Change | None]:
     return found
 
 
-def _is_tested(change: Change, asked: Question) -> bool:
+def _is_tested(change: FigureChange, asked: Question) -> bool:
     """What cannot matter is not tested: each further test makes it harder for the others to count.
 
     Whether it can is decided by the figures of all runs together, and not by how they differ: that would favor chance.
@@ -202,7 +202,7 @@ def _is_tested(change: Change, asked: Question) -> bool:
     return is_large and len({*change.runs, *change.runs_before}) > 1
 
 
-def _change(asked: Question) -> Change | None:
+def _change(asked: Question) -> FigureChange | None:
     now, before = ([each for each in side if each] for side in asked.sides)
     if [len(now), len(before)] != list(map(len, asked.sides)):
         return None
@@ -217,7 +217,7 @@ def _change(asked: Question) -> Change | None:
     one, other = from_log(middle), from_log(middle_before)
     cost = round((one - other) * asked.calls)
     least = asked.least * min(one, other) if asked.is_ratio else asked.least
-    return Change(
+    return FigureChange(
         what=asked.what,
         where=asked.where,
         is_ratio=asked.is_ratio,
@@ -251,7 +251,7 @@ def _range(values: Sequence[float]) -> float:
     return ordered[-1 - cut] - ordered[cut]
 
 
-def _test(tested: Sequence[tuple[Change, Question]]) -> None:
+def _test(tested: Sequence[tuple[FigureChange, Question]]) -> None:
     """Test each change, and correct the probabilities of all."""
     stats = import_module("scipy.stats")
     probabilities = []

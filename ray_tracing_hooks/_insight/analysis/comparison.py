@@ -21,8 +21,8 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.changes import (
     LEAST_CALLS,
-    Change,
     Figure,
+    FigureChange,
     Question,
     changes,
     share_of,
@@ -251,19 +251,19 @@ class SubjectChange:
     is_new: bool
     """Whether each of the runs has calls of it, and no earlier one."""
     is_gone: bool
-    changes: list[Change]
+    changes: list[FigureChange]
     """Those of its figures that all runs have."""
     explained: dict[str, Explanation] = field(default_factory=dict)
     """By figure, the attribute that explains why it is more, where one does."""
     errors: dict[str, int] = field(default_factory=dict)
     """How many of its calls failed with each type of exception, over all of the runs; only if more fail than before."""
 
-    def change(self, what: str) -> Change | None:
+    def change(self, what: str) -> FigureChange | None:
         """That of a figure of all its calls."""
         return next((each for each in self.changes if each.what == what and not each.where), None)
 
     @property
-    def counted(self) -> list[Change]:
+    def counted(self) -> list[FigureChange]:
         """The changes that count: that matter, and that are more than the figure varies.
 
         Those of a node are among them only if the change of all calls does not count.

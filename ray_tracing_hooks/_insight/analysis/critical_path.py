@@ -86,7 +86,7 @@ BY_RANK = "rank"
 follows other code of the same frame; ``nothing``: no reason is known."""
 
 
-class Step(NamedTuple):
+class PathStep(NamedTuple):
     """A part of the path. Times are nanoseconds since the epoch."""
 
     kind: str
@@ -120,7 +120,7 @@ class Path:
     end: int
     root: int
     """The frame at whose end the path ends: the driver, or the frame that ended last."""
-    steps: list[Step]
+    steps: list[PathStep]
     """In order, without gaps and overlaps: their durations add up to the wall time."""
     is_recorded: bool
     """Whether no edge is assumed, and waiting was recorded wherever code ran on the path."""
@@ -161,7 +161,7 @@ class Path:
         return 1 - self.kinds[UNEXPLAINED] / self.wall if self.wall else 1.0
 
 
-def submissions(calls: Calls, step: Step) -> list[tuple[int, int]]:
+def submissions(calls: Calls, step: PathStep) -> list[tuple[int, int]]:
     """The submissions in a step of running code, with the time that each took, without counting any time twice."""
     members = calls.members(step.row)
     table = calls.table

@@ -17,8 +17,8 @@ import numpy as np
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.changes import (
     LEAST_CALLS,
-    Change,
     Figure,
+    FigureChange,
     Question,
     changes,
     share_of,
@@ -70,9 +70,9 @@ class Explanation:
     was: str | None
     """If every call has the value now, and none had it before: the value that most had. Then the change goes with the
     attribute, and nothing shows that one causes the other. Otherwise None."""
-    change: Change
+    change: FigureChange
     """Of the calls with the value. If no call had it before, they are compared with all calls before."""
-    elsewhere: Change | None
+    elsewhere: FigureChange | None
     """Of all other calls; None if there are none."""
     share: float
     """The share of the calls that have the value, now."""
@@ -80,7 +80,7 @@ class Explanation:
     """The share that they are of the slow or failed calls now; None if there are none of these."""
 
 
-class _Run:
+class _Executions:
     """Some executions of a function in a run, with their attributes."""
 
     def __init__(self, work: Work) -> None:
@@ -130,9 +130,9 @@ def explanation(now: Sequence[Work], before: Sequence[Work], least: float, *, of
 
     ``least`` is the relative change, or with ``of_errors`` the difference of shares, from which on a change matters.
     """
-    runs, runs_before = (list(map(_Run, side)) for side in (now, before))
+    runs, runs_before = (list(map(_Executions, side)) for side in (now, before))
 
-    def figure(run: _Run, chosen: Any) -> Figure | None:
+    def figure(run: _Executions, chosen: Any) -> Figure | None:
         if chosen.sum() < LEAST_CALLS:
             return None
         return share_of(int(run.failed[chosen].sum()), int(chosen.sum())) if of_errors else time_of(run.own[chosen])
@@ -168,11 +168,11 @@ def explanation(now: Sequence[Work], before: Sequence[Work], least: float, *, of
     return best[1] if best else None
 
 
-def _has(run: _Run, key: str, value: str) -> Any:
+def _has(run: _Executions, key: str, value: str) -> Any:
     return run.values[key][value] if key in run.values and value in run.values[key] else np.zeros(len(run.own), bool)
 
 
-def _candidates(runs: Sequence[_Run], runs_before: Sequence[_Run]) -> Iterator[tuple[str, str]]:
+def _candidates(runs: Sequence[_Executions], runs_before: Sequence[_Executions]) -> Iterator[tuple[str, str]]:
     """Values that enough calls of each run have now, without those that divide the calls as another one does."""
     known = set()
     keys = {key for run in runs for key in run.values}
@@ -189,11 +189,11 @@ def _candidates(runs: Sequence[_Run], runs_before: Sequence[_Run]) -> Iterator[t
 
 
 def _questions(
-    runs: Sequence[_Run],
-    runs_before: Sequence[_Run],
+    runs: Sequence[_Executions],
+    runs_before: Sequence[_Executions],
     key: str,
     value: str,
-    figure: Callable[[_Run, Any], Figure | None],
+    figure: Callable[[_Executions, Any], Figure | None],
     least: float,
     *,
     is_ratio: bool,
@@ -227,14 +227,14 @@ def _apart(with_value: Sequence[Figure | None], others: Sequence[Figure | None])
     ]
 
 
-def _size(change: Change | None) -> float:
+def _size(change: FigureChange | None) -> float:
     """How much more it is: the logarithm of a ratio, or a difference; 0 if it is not more."""
     if change is None:
         return 0.0
     return max(0.0, math.log(change.amount) if change.is_ratio and change.amount > 0 else change.amount)
 
 
-def _most_common(runs: Sequence[_Run], key: str) -> str | None:
+def _most_common(runs: Sequence[_Executions], key: str) -> str | None:
     many: Counter[str] = Counter()
     for run in runs:
         many.update({value: int(has.sum()) for value, has in run.values.get(key, {}).items()})
@@ -242,7 +242,7 @@ def _most_common(runs: Sequence[_Run], key: str) -> str | None:
 
 
 def _shares(
-    runs: Sequence[_Run], runs_before: Sequence[_Run], key: str, value: str, *, of_errors: bool
+    runs: Sequence[_Executions], runs_before: Sequence[_Executions], key: str, value: str, *, of_errors: bool
 ) -> tuple[float, float | None]:
     """The shares that a value has of the calls, and of the slow or failed ones."""
     has = np.concatenate([_has(run, key, value) for run in runs])

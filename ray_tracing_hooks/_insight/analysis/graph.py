@@ -28,7 +28,7 @@ Kind = Literal["driver", "task", "method", "span"]
 
 
 @dataclass(slots=True)
-class Times:
+class ExecutionTimes:
     """Durations of executions, in nanoseconds."""
 
     values: array[int] = field(default_factory=lambda: array("q"))
@@ -48,7 +48,7 @@ class Times:
 
 
 @dataclass(slots=True)
-class Function:
+class GraphNode:
     """A function, a method of an actor class or a deployment, a driver, or another span that starts work.
 
     Root spans do, and spans of requests that are served.
@@ -61,7 +61,7 @@ class Function:
     actor: str = ""
     """For a method the class of the actor, or the deployment."""
     method: str = ""
-    times: Times = field(default_factory=Times)
+    times: ExecutionTimes = field(default_factory=ExecutionTimes)
     queue: array[int] = field(default_factory=lambda: array("q"))
     actors: set[str] = field(default_factory=set)
     """For a method the ids of the actors or replicas that ran it."""
@@ -79,9 +79,9 @@ class Data:
 class Graph(NamedTuple):
     """Functions, and for each row of the table the index of the function that the span belongs to, or -1."""
 
-    functions: list[Function]
+    functions: list[GraphNode]
     of: array[int]
-    calls: dict[tuple[int, int], Times]
+    calls: dict[tuple[int, int], ExecutionTimes]
     """By caller and called function; a caller is the function in which the call was made."""
     data: dict[tuple[int, int], Data]
     """By the function that the objects come from and the function that they go to."""
@@ -134,13 +134,13 @@ def graph(calls: Calls, ends: array[int], is_failed: Any) -> Graph:
     return Graph(found.functions, belonging, between, _data(calls, belonging))
 
 
-def _times(keys: Any, took: Any, failed: Any) -> Iterator[tuple[int, Times]]:
+def _times(keys: Any, took: Any, failed: Any) -> Iterator[tuple[int, ExecutionTimes]]:
     """The times of the rows of each key; keys are in the order of their first rows."""
     found, first, number = np.unique(keys, return_index=True, return_inverse=True)
     errors = np.bincount(number, failed, len(found)).astype(np.int64).tolist()
     (values,) = split(number, len(found), took)
     for place in np.argsort(first).tolist():
-        yield int(found[place]), Times(as_array(values[place], "q"), errors[place])
+        yield int(found[place]), ExecutionTimes(as_array(values[place], "q"), errors[place])
 
 
 def caller_of(calls: Calls, of: Sequence[int], row: int) -> int:
@@ -213,7 +213,7 @@ class _Functions:
     """The functions so far, by the names and sites of their spans."""
 
     def __init__(self, calls: Calls, of_deployments: Any) -> None:
-        self.functions: list[Function] = []
+        self.functions: list[GraphNode] = []
         self._calls, self._table, self._of_deployments = calls, calls.table, of_deployments
         self._by_label: dict[str, int] = {}
 
@@ -245,7 +245,7 @@ class _Functions:
             index = self._by_label.get(label, -1)
             if index >= 0:
                 return index
-        made = Function(label, "span", table.name[row])
+        made = GraphNode(label, "span", table.name[row])
         if called and site.get(names.RAY_ACTOR_METHOD):
             made.kind = "method"
             method = str(site[names.RAY_ACTOR_METHOD])

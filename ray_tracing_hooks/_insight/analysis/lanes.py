@@ -46,7 +46,7 @@ def lanes(table: Table, places: Places, ends: array[int] | None = None) -> Lanes
     order = outer_first(table, ends)
     may_nest, fits = _nesting(table, places, ends, order)
     of, depth = array("I", bytes(4 * len(table))), array("I", bytes(4 * len(table)))
-    in_place = [_Place() for _ in places.places]
+    in_place = [_LanesOfPlace() for _ in places.places]
     found: list[Lane] = []
     stacks: list[list[int]] = []
     columns = order, may_nest, fits, *(as_numpy(each)[order] for each in (places.of, table.start, ends, table.parent))
@@ -133,7 +133,7 @@ def outer_first(table: Table, ends: array[int]) -> Any:
     return np.lexsort((levels(as_numpy(table.parent)), -as_numpy(ends), start))
 
 
-class _Place:
+class _LanesOfPlace:
     """The lanes of one place: those that are free, and those in which a stack of spans is open."""
 
     __slots__ = ("busy", "count", "free")

@@ -34,7 +34,7 @@ _OF_LIBRARIES = (" ray.", " serve.")
 """In the names of spans of Ray's libraries, whose time is that of what they call."""
 
 
-class Sample(NamedTuple):
+class ExecutionSample(NamedTuple):
     """Some executions of a subject in a run, evenly over time. ``own`` and ``failed`` are NumPy columns."""
 
     own: Any
@@ -61,8 +61,8 @@ def self_times_of(times: Any, process: Any) -> SelfTimes:
     return SelfTimes(len(times), time_of(times), range_of_processes(times, process) if len(process) else 0.0)
 
 
-def _no_sample(_most: int) -> Sample:
-    return Sample(np.zeros(0, np.int64), np.zeros(0, bool), ())
+def _no_sample(_most: int) -> ExecutionSample:
+    return ExecutionSample(np.zeros(0, np.int64), np.zeros(0, bool), ())
 
 
 @dataclass
@@ -91,7 +91,7 @@ class Work:
     """Whether it makes calls or waits, so that its self time depends on whether waits were recorded."""
     waits: str = EVERYWHERE
     """Where waits were recorded, of the processes that ran it."""
-    sample: Callable[[int], Sample] = _no_sample
+    sample: Callable[[int], ExecutionSample] = _no_sample
     """At most so many of its executions."""
     errors: Callable[[], Mapping[str, int]] = dict
     """How many executions failed with each type of exception."""
@@ -264,11 +264,13 @@ def _of_rows(analysis: Analysis, rows: Any, times: Any, **more: Any) -> Work:
     """Work whose executions or spans are these rows, with these self times."""
     table, failed = analysis.table, analysis.is_failed[rows]
 
-    def sample(most: int) -> Sample:
+    def sample(most: int) -> ExecutionSample:
         step = step_of(len(rows), most)
         place = {row: number for number, row in enumerate(rows[::step].tolist())}
         spans = ((place[row], table.span(row)) for row in table.as_recorded(place))
-        return Sample(times[::step], failed[::step], ((at, each.resource, each.attributes) for at, each in spans))
+        return ExecutionSample(
+            times[::step], failed[::step], ((at, each.resource, each.attributes) for at, each in spans)
+        )
 
     def errors() -> Mapping[str, int]:
         return Counter(str(table.attribute(row, names.ERROR_TYPE) or "") for row in rows[failed].tolist())

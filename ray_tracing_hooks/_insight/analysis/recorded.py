@@ -11,7 +11,7 @@ import numpy as np
 
 from ray_tracing_hooks import _libraries, names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.critical_path import BY_WORKER, UNEXPLAINED, Path, Step
+from ray_tracing_hooks._insight.analysis.critical_path import BY_WORKER, UNEXPLAINED, Path, PathStep
 from ray_tracing_hooks._insight.analysis.intervals import in_both
 from ray_tracing_hooks._insight.analysis.slots import is_loop
 from ray_tracing_hooks._insight.analysis.wording import count, duration, listed, percent, plain
@@ -152,7 +152,7 @@ def _unexplained(analysis: Analysis) -> int:
     return analysis.path.kinds[UNEXPLAINED] - with_requests(analysis, steps)
 
 
-def with_requests(analysis: Analysis, steps: Sequence[Step]) -> int:
+def with_requests(analysis: Analysis, steps: Sequence[PathStep]) -> int:
     """How much of the time of these steps there were requests that a handle of a driver had made, and may wait for."""
     spans, frame = analysis.serve_spans, analysis.calls.frame
     if spans is None:

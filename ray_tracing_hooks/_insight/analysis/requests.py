@@ -119,7 +119,7 @@ class Route:
 
 
 @dataclass
-class Part:
+class TimePart:
     """What a part of the time of all requests went to. Times are nanoseconds."""
 
     kind: str
@@ -155,10 +155,10 @@ class Method:
     """How long it took for each batch of requests."""
 
 
-class Tail(NamedTuple):
+class SlowestRequests(NamedTuple):
     """What distinguishes the slowest requests most from the others. Times are nanoseconds for each request."""
 
-    part: Part
+    part: TimePart
     share: float
     """How much of the difference between the averages it makes up."""
     slow: float
@@ -176,7 +176,7 @@ class Requests:
 
     routes: list[Route]
     """The one whose requests took most time first, like the others."""
-    parts: list[Part]
+    parts: list[TimePart]
     methods: list[Method]
     running: int
     """How many requests have not ended."""
@@ -184,7 +184,7 @@ class Requests:
     """How many calls by handles no replica has recorded, so that it is not known how long they took."""
     slow: int
     """How many are the slowest; 0 if there are too few to look at these on their own."""
-    tail: Tail | None = None
+    tail: SlowestRequests | None = None
     """None if there are too few requests, or nothing explains most of the difference."""
 
     @property
@@ -205,11 +205,11 @@ class Requests:
         """The same of the slowest requests alone."""
         return sum(each.slow_time for each in self.parts)
 
-    def full_name(self, of: Route | Part | Method) -> str:
+    def full_name(self, of: Route | TimePart | Method) -> str:
         """Its name, with the application where several applications have one of that name."""
         return f"{of.name} ({of.application})" if of.name in self._ambiguous else of.name
 
-    def described(self, part: Part) -> str:
+    def described(self, part: TimePart) -> str:
         """What a part of the time went to, in words."""
         if part.kind == SPAN:
             return f"{plain(self.full_name(part))}: its span {part.span}"
@@ -250,7 +250,7 @@ def requests(found: ServeSpans, is_failed: Any) -> Requests | None:
         is_slow[np.argsort(-durations, kind="stable")[: round(len(durations) * SLOWEST)]] = True
     # Where most were refused, those that were served are no tail.
     served = 2 * int(np.count_nonzero(is_failed[roots.row])) < len(durations)
-    walk = _Walk(found)
+    walk = _RequestWalk(found)
     walk.go(roots)
     parts = walk.parts(is_slow)
     return Requests(
@@ -273,7 +273,7 @@ class _Frames(NamedTuple):
     request: Any
 
 
-class _Walk:
+class _RequestWalk:
     """Goes through all requests at once, from the outermost spans to the innermost ones."""
 
     def __init__(self, spans: ServeSpans) -> None:
@@ -294,7 +294,7 @@ class _Walk:
         while len(frames.row):
             frames = self._inside(frames)
 
-    def parts(self, is_slow: Any) -> list[tuple[Part, int]]:
+    def parts(self, is_slow: Any) -> list[tuple[TimePart, int]]:
         """What was found, the longest first, with the number of what it is about."""
         spans = self._spans
         found = []
@@ -308,18 +308,20 @@ class _Walk:
             slow = sums(place, np.where(is_slow[request], took, 0), len(subjects))
             each_subject = zip(subjects.tolist(), times, slow, strict=True)
             found += [
-                (Part(kind, *spans.named(each), time, slow, spans.span_of(each)), each)
+                (TimePart(kind, *spans.named(each), time, slow, spans.span_of(each)), each)
                 for each, time, slow in each_subject
                 if time
             ]
         return sorted(found, key=lambda each: (-each[0].time, each[0].kind, each[0].name, each[0].span))
 
-    def tail(self, parts: list[tuple[Part, int]], is_slow: Any, rows: Any, durations: Any) -> Tail | None:
+    def tail(
+        self, parts: list[tuple[TimePart, int]], is_slow: Any, rows: Any, durations: Any
+    ) -> SlowestRequests | None:
         """What most of the difference of the slowest requests is; None if it is not one part, of most of them."""
         many, others = int(np.count_nonzero(is_slow)), int(np.count_nonzero(~is_slow))
         slow, usual = float(np.mean(durations[is_slow])), float(np.mean(durations[~is_slow]))
 
-        def more(part: Part) -> float:
+        def more(part: TimePart) -> float:
             return part.slow_time / many - (part.time - part.slow_time) / others
 
         part, subject = max(parts, key=lambda each: more(each[0]))
@@ -333,7 +335,7 @@ class _Walk:
         if np.median(each[is_slow]) < (part.time - part.slow_time) / others + _MOST_OF * more(part):
             return None
         slowest = np.nonzero(is_slow)[0]
-        return Tail(
+        return SlowestRequests(
             part,
             more(part) / (slow - usual),
             slow,

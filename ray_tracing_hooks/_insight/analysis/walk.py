@@ -40,7 +40,7 @@ from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._insight.analysis.causes import Arrivals, Before, Causes, Served, ServedCalls
+from ray_tracing_hooks._insight.analysis.causes import Arrivals, Causes, LastWait, Served, ServedCalls
 from ray_tracing_hooks._insight.analysis.critical_path import (
     ACTOR_QUEUE,
     BY_ACTOR,
@@ -70,7 +70,7 @@ from ray_tracing_hooks._insight.analysis.critical_path import (
     WAITING,
     WORKER_QUEUE,
     Path,
-    Step,
+    PathStep,
     submissions,
 )
 from ray_tracing_hooks._insight.analysis.intervals import gaps
@@ -134,7 +134,7 @@ class _Walk:
         self.served = served or ServedCalls(calls, None)
         self.causes = Causes(calls, arrivals, self.served, slots)
         self.through_queues = through_queues
-        self.steps: list[Step] = []
+        self.steps: list[PathStep] = []
         self.assumed = False
         self.start = self.wall = 0
         self._seen: set[tuple[int, int]] = set()
@@ -263,11 +263,11 @@ class _Walk:
         """Whether a wait was not for the first item of a generator, which before may have been held back, or ahead."""
         return not any(item_number(each) == 1 for each in self.calls.objects_of(wait))
 
-    def _is_circle(self, before: Before) -> bool:
+    def _is_circle(self, before: LastWait) -> bool:
         """Whether the walk would return to a place that it has visited, since calls wait for each other."""
         return (self._frame_of(before.source), before.time) in self._seen
 
-    def _enter(self, row: int, begun: int, before: Before) -> tuple[int, int]:
+    def _enter(self, row: int, begun: int, before: LastWait) -> tuple[int, int]:
         """From the start of an execution to what it waited for."""
         by = BY_ACTOR if self.calls.place(row).actor else BY_WORKER
         is_known = before.edge not in _BEFORE_ARGUMENTS or self.causes.knows_needs(row)
@@ -360,7 +360,7 @@ class _Walk:
         # The submission that a call carries may be before the first span that was read.
         start = max(start, self.start)
         if end > start:
-            self.steps.append(Step(kind, start, end, row, edge, source, is_assumed))
+            self.steps.append(PathStep(kind, start, end, row, edge, source, is_assumed))
 
     def _run(self, start: int, end: int, frame: int, edge: str, source: int, *, is_assumed: bool = False) -> None:
         """Add the time in which the code of a frame ran, as far as that is known.

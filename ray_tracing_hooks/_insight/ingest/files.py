@@ -28,7 +28,7 @@ def reason(error: Exception) -> str:
     return str(getattr(error, "strerror", None) or error)
 
 
-class Part(NamedTuple):
+class ByteRange(NamedTuple):
     """A byte range of a file. An ``end`` of 0 means to the end; lines that are not compressed are read in parts."""
 
     path: str

@@ -18,10 +18,10 @@ from ray_tracing_hooks._insight.analysis.changes import time_of
 from ray_tracing_hooks._insight.analysis.functions import where_of
 from ray_tracing_hooks._insight.analysis.measured import (
     FUNCTION,
+    ExecutionSample,
     MeasuredFinding,
     MeasuredRun,
     Places,
-    Sample,
     Work,
     self_times_of,
     step_of,
@@ -166,8 +166,8 @@ class StoredRun(MeasuredRun):
             found[key].submitting = time_of(times)
         return found
 
-    def _sample_of(self, key: _Key, many: int) -> Callable[[int], Sample]:
-        def sample(most: int) -> Sample:
+    def _sample_of(self, key: _Key, many: int) -> Callable[[int], ExecutionSample]:
+        def sample(most: int) -> ExecutionSample:
             with self._opened() as database:
                 rows = database.execute(
                     "WITH numbered AS (SELECT file, file_row_number, row_number() OVER (ORDER BY "  # noqa: S608
@@ -178,7 +178,7 @@ class StoredRun(MeasuredRun):
                 ).fetchall()
             own, failed = (np.array([row[column] for row in rows]) for column in (0, 1))
             spans = ((place, _decoded(row[2]), _decoded(row[3])) for place, row in enumerate(rows))
-            return Sample(own, failed, spans)
+            return ExecutionSample(own, failed, spans)
 
         return sample
 

@@ -10,7 +10,7 @@ from typing import Any
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.findings import Finding, find
-from ray_tracing_hooks._insight.analysis.measured import AnalyzedRun, MeasuredFinding, Places, Sample, Work
+from ray_tracing_hooks._insight.analysis.measured import AnalyzedRun, ExecutionSample, MeasuredFinding, Places, Work
 from ray_tracing_hooks._insight.model.columns import CALL_KEYS
 from ray_tracing_hooks._insight.model.span import HIDDEN
 from ray_tracing_hooks._insight.model.table import Table
@@ -159,10 +159,12 @@ class RedactedRun(AnalyzedRun):
             each.errors = dict if self._redaction.hides_errors else each.errors
         return found
 
-    def _shown(self, sample: Callable[[int], Sample]) -> Callable[[int], Sample]:
-        def shown(most: int) -> Sample:
+    def _shown(self, sample: Callable[[int], ExecutionSample]) -> Callable[[int], ExecutionSample]:
+        def shown(most: int) -> ExecutionSample:
             own, failed, spans = sample(most)
             kept = self._redaction.shown
-            return Sample(own, failed, ((at, kept(resource), kept(attributes)) for at, resource, attributes in spans))
+            return ExecutionSample(
+                own, failed, ((at, kept(resource), kept(attributes)) for at, resource, attributes in spans)
+            )
 
         return shown

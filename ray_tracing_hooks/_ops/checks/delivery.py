@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from ray_tracing_hooks._insight.analysis.wording import count, duration, size
 from ray_tracing_hooks._ops.checks.messages import finding
 from ray_tracing_hooks._ops.diagnosis import GOOD, Diagnosis
-from ray_tracing_hooks._ops.facts import Facts, Folder, Host, Spool, Trial
+from ray_tracing_hooks._ops.facts import DeliveryTrial, Facts, FolderFacts, Host, SpoolFacts
 from ray_tracing_hooks._ops.spools import LOCAL, SPOOL
 from ray_tracing_hooks._settings.otel import VARIABLES
 from ray_tracing_hooks._settings.table import PREFIX, all_settings
@@ -45,7 +45,7 @@ _PORTS = " (4317 is OTLP over gRPC, 4318 over HTTP)"
 
 def check(facts: Facts) -> Iterator[Diagnosis]:
     """Each destination of each host."""
-    arrived: dict[str, list[Trial]] = {}
+    arrived: dict[str, list[DeliveryTrial]] = {}
     unacknowledged: dict[str, int] = {}
     files: dict[str, int] = {}
     for host in facts.hosts:
@@ -82,7 +82,7 @@ def _takes_files(host: Host) -> bool:
     return not any(folder.what == LOCAL and (folder.is_full or folder.error is not None) for folder in folders)
 
 
-def _failed(host: Host, trial: Trial) -> Diagnosis:
+def _failed(host: Host, trial: DeliveryTrial) -> Diagnosis:
     found = _failure(host, trial)
     source = _source(host, trial.exporter)
     return found._replace(advice=f"{found.advice}{source}") if found.id.startswith("endpoint") else found
@@ -104,7 +104,7 @@ def _source(host: Host, exporter: str) -> str:
     return "" if source == variable else f". It is set by {source}"
 
 
-def _failure(host: Host, trial: Trial) -> Diagnosis:
+def _failure(host: Host, trial: DeliveryTrial) -> Diagnosis:
     error, hint = str(trial.error), ""
     if trial.is_refused:
         error = error.rpartition(" lost: ")[2] or error
@@ -165,7 +165,7 @@ def check_spools(facts: Facts) -> Iterator[Diagnosis]:
         yield Diagnosis("shippers", GOOD, f"{many}: {count(delivered, 'span')} delivered so far, {waiting:,} waiting")
 
 
-def _of_spool(host: Host, spool: Spool) -> Iterator[Diagnosis]:
+def _of_spool(host: Host, spool: SpoolFacts) -> Iterator[Diagnosis]:
     here, figures = host.name, spool.figures
     waiting = [f"{spool.path}: {_waits(each)}" for each in figures.destinations if each.waiting]
     if spool.error is not None:
@@ -185,7 +185,7 @@ def _of_spool(host: Host, spool: Spool) -> Iterator[Diagnosis]:
         yield finding("spool-full", here, f"{spool.path}: {size(figures.bytes)} of {size(figures.limit_bytes)}")
 
 
-def _of_destination(host: Host, spool: Spool, each: DestinationFigures) -> Iterator[Diagnosis]:
+def _of_destination(host: Host, spool: SpoolFacts, each: DestinationFigures) -> Iterator[Diagnosis]:
     here, to = host.name, each.address or each.exporter
     trials = host.examined.trials if host.examined is not None else ()
     failed_now = any(trial.text == to and trial.error is not None for trial in trials)
@@ -200,7 +200,7 @@ def _of_destination(host: Host, spool: Spool, each: DestinationFigures) -> Itera
         yield finding("delivery-slow", here, _waits(each), to=to)
 
 
-def _remedy(spool: Spool, each: DestinationFigures) -> str:
+def _remedy(spool: SpoolFacts, each: DestinationFigures) -> str:
     if each.exporter in spool.reached:
         return (
             "; see the log of the collector. If the settings are wrong, correct them with `ray-tracing-hooks "
@@ -239,7 +239,7 @@ def check_folders(facts: Facts) -> Iterator[Diagnosis]:
         yield Diagnosis("disk", GOOD, f"folders for spans are writable, with {size(least)} free or more")
 
 
-def _of_folder(folder: Folder, here: str) -> Diagnosis | None:
+def _of_folder(folder: FolderFacts, here: str) -> Diagnosis | None:
     what, name = ("the spool folder", "SPOOL") if folder.what == SPOOL else ("the folder of local files", "LOCAL")
     values = {"folder": what, "variable": f"RAY_TRACING_{name}_DIR"}
     if folder.is_full:

@@ -25,7 +25,7 @@ from ray_tracing_hooks._clock import monotonic
 from ray_tracing_hooks._ray import library_spans, tracing
 from ray_tracing_hooks._ray.data import operators, statistics
 from ray_tracing_hooks._ray.data.iteration import this_iteration
-from ray_tracing_hooks._ray.data.operators import NO_WORK, Around, Operator, consumer_in, end_with, shown_name
+from ray_tracing_hooks._ray.data.operators import NO_WORK, Operator, OperatorContext, consumer_in, end_with, shown_name
 from ray_tracing_hooks._ray.data.statistics import HELD_BACK, Moments
 from ray_tracing_hooks._ray.library_spans import ended_by, followed_by, within
 from ray_tracing_hooks._ray.tracing import Tracing
@@ -148,7 +148,7 @@ class Execution:
         iteration = this_iteration.iteration
         self._iteration = weakref.ref(iteration) if iteration is not None else None
         self._gcs_address = active.process.gcs_address
-        self._spilling: Watch | None = None
+        self._spilling: ClusterWatch | None = None
 
     @property
     def executor(self) -> Any:
@@ -163,11 +163,11 @@ class Execution:
             operators.watch(operator, self._patches)
         # Last, since a process that has too many threads starts no other.
         if self.span is not None and self._gcs_address:
-            self._spilling = Watch(self._gcs_address)
+            self._spilling = ClusterWatch(self._gcs_address)
 
     def _operators_of(self, dag: Any) -> list[Operator]:
         found: dict[int, Operator | None] = {}
-        around = Around(self.dataset_id, self.context, self._executor)
+        around = OperatorContext(self.dataset_id, self.context, self._executor)
 
         def add(op: Any) -> None:
             if id(op) in found:
@@ -276,7 +276,7 @@ class Spilled(NamedTuple):
     restored: int
 
 
-class Watch:
+class ClusterWatch:
     """Watches the cluster at this address of its GCS during one execution."""
 
     def __init__(self, gcs_address: str) -> None:

@@ -129,7 +129,7 @@ def shown_name(name: Any) -> str:
     return text if len(text) <= _MOST_NAME else f"{text[: _MOST_NAME - 1]}…"
 
 
-class Around(NamedTuple):
+class OperatorContext(NamedTuple):
     """What the operators of an execution share."""
 
     dataset_id: str
@@ -151,7 +151,7 @@ class Operator:
         actors: How many actors it has started.
     """
 
-    def __init__(self, around: Around, op: Any, operator_id: str) -> None:
+    def __init__(self, around: OperatorContext, op: Any, operator_id: str) -> None:
         self._around = around
         self.op = op
         self.operator_id = operator_id

@@ -14,7 +14,7 @@ import ray
 from ray.cluster_utils import Cluster
 
 from corpus import PROGRAMS, Program, Run
-from ray_tracing_hooks._ray.states import Answer, ask, keep
+from ray_tracing_hooks._ray.states import StatesAnswer, ask, keep
 
 HOOK = "corpus.hook:setup"
 _PATIENCE = 120.0
@@ -52,7 +52,7 @@ def main() -> None:
         asked.to.write_text(json.dumps(measured))
 
 
-def states(address: str) -> Answer:
+def states(address: str) -> StatesAnswer:
     """The states of all tasks, once the owner of each has reported its end and its worker has reported that it ran.
 
     Ray's processes report once a second. A worker that ended before its report never does, so that wait is limited.

@@ -19,7 +19,7 @@ from ray_tracing_hooks._insight.analysis.critical_path import (
     RUN,
     SCHEDULING,
     STARTING,
-    Step,
+    PathStep,
     submissions,
 )
 from ray_tracing_hooks._insight.analysis.findings.actors import stalls
@@ -125,7 +125,7 @@ _BATCHES_WAITED = 0.25
 """The share of the time after the first batch for which a driver waits at most that is slower than its dataset."""
 
 
-def _between_batches(analysis: Analysis, driver: int, steps: list[Step]) -> list[Finding]:
+def _between_batches(analysis: Analysis, driver: int, steps: list[PathStep]) -> list[Finding]:
     """The code of a driver between the batches of its iterations over datasets."""
     calls = analysis.calls
     own = waited = 0
@@ -161,7 +161,7 @@ def _requests_alone(analysis: Analysis, driver: int) -> list[int]:
     return sorted([*rows, *waits]) if all(analysis.served.awaited(row) for row in waits) else []
 
 
-def _waited_aside(calls: Calls, made: list[int], steps: list[Step]) -> list[tuple[int, int]]:
+def _waited_aside(calls: Calls, made: list[int], steps: list[PathStep]) -> list[tuple[int, int]]:
     """When threads of the driver waited in steps of its own code that ended with the last of these waits.
 
     The driver may have waited for the threads then, unless they go on to wait.

@@ -11,7 +11,7 @@ import numpy as np
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.critical_path import RETRYING, RUN, WAITING, Step
+from ray_tracing_hooks._insight.analysis.critical_path import RETRYING, RUN, WAITING, PathStep
 from ray_tracing_hooks._insight.analysis.deadlocks import deadlocks
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, is_costly, quoted
 from ray_tracing_hooks._insight.analysis.findings.train_tune import rows_of_restarts, rows_of_trials
@@ -251,7 +251,7 @@ def _retries(analysis: Analysis, rows: list[int]) -> _Retries:
     )
 
 
-def _on_path(analysis: Analysis, retried: set[int], delays: list[Step]) -> float:
+def _on_path(analysis: Analysis, retried: set[int], delays: list[PathStep]) -> float:
     """The share of the critical path, from 0 to 1, that is in these attempts or waits for their retries."""
     table, path = analysis.table, analysis.path
     attempts = {step.source for step in delays} | {step.row for step in path.steps if step.kind == RUN} & retried

@@ -20,7 +20,7 @@ from ray_tracing_hooks._insight.analysis.critical_path import (
     SCHEDULING,
     STARTING,
     WORKER_QUEUE,
-    Step,
+    PathStep,
 )
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, is_costly, quoted, seems
 from ray_tracing_hooks._insight.analysis.findings.order import callers, takes_any
@@ -121,7 +121,7 @@ def placement_groups(analysis: Analysis) -> Iterator[Finding]:
 def _waiting_in_turn(analysis: Analysis) -> Iterator[Finding]:
     """Functions whose calls waited for each other's resources, or for processors that idle actors held."""
     calls, table, split = analysis.calls, analysis.table, analysis.split
-    by_function: dict[str, list[Step]] = {}
+    by_function: dict[str, list[PathStep]] = {}
     for step in split.steps:
         if step.kind == WORKER_QUEUE:
             by_function.setdefault(calls.function_of(step.row), []).append(step)
@@ -171,7 +171,7 @@ def _waiting_in_turn(analysis: Analysis) -> Iterator[Finding]:
         )
 
 
-def _idle_holders(analysis: Analysis, node: str, steps: list[Step]) -> list[_Life]:
+def _idle_holders(analysis: Analysis, node: str, steps: list[PathStep]) -> list[_Life]:
     """The actors of a node that held processors from their start to nearly the end of these steps, mostly idle."""
     begin, until = min(step.start for step in steps), max(step.end for step in steps)
     within = (1 - _RESOURCES_NEARLY_ALL) * (until - begin)
@@ -185,7 +185,7 @@ def _idle_holders(analysis: Analysis, node: str, steps: list[Step]) -> list[_Lif
 def _idle_finding(
     analysis: Analysis,
     function: str,
-    steps: list[Step],
+    steps: list[PathStep],
     held: list[tuple[int, float]],
     idle: list[_Life],
 ) -> Iterator[Finding]:
@@ -244,21 +244,21 @@ def _processors(table: Table, row: int) -> int:
     return number if isinstance(number, int) else 0
 
 
-def _are_used_up(analysis: Analysis, steps: list[Step], more: float) -> bool:
+def _are_used_up(analysis: Analysis, steps: list[PathStep], more: float) -> bool:
     """Whether their node lacks so many processors more than were held during these steps; also if it is not known."""
     row = steps[0].row
     held = _held(*_holding(analysis, "CPU", analysis.calls.place(row).node, steps, with_actors=True))
     return max((amount for _, amount in held), default=0.0) + more > _processors(analysis.table, row)
 
 
-def _starting(analysis: Analysis, node: str, steps: list[Step]) -> int:
+def _starting(analysis: Analysis, node: str, steps: list[PathStep]) -> int:
     """For how much of these steps the calls may have waited for other workers of the node to start."""
     workers = Workers(analysis.table)
     return sum(end - start for step in steps for start, end in workers.full(node, step.start, step.end))
 
 
 def _holding(
-    analysis: Analysis, resource: str, node: str, steps: Sequence[Step] = (), *, with_actors: bool = False
+    analysis: Analysis, resource: str, node: str, steps: Sequence[PathStep] = (), *, with_actors: bool = False
 ) -> tuple[Any, Any, Any]:
     """Since when, until when and how much of a resource of a node, or of all, each task held, by start.
 
@@ -346,7 +346,7 @@ def few_at_once(analysis: Analysis) -> list[Finding]:
             is_held_back = np.median(starts - submitted) > _FEW_QUEUED * np.median(ends - starts)
             if under_way < 2 or len(rows) < _FEW_ROUNDS * under_way or is_held_back or needs_others[site[rows]].any():
                 continue
-            step = Step(RUN, int(starts.min()), int(ends.max()), -1, "", -1)
+            step = PathStep(RUN, int(starts.min()), int(ends.max()), -1, "", -1)
             used = max(amount for _, amount in _held(*_holding(analysis, "CPU", "", [step], with_actors=True)))
             most = _most_held(analysis, needs)
             cost = on_path * (1 - used / most) if most else 0.0
@@ -496,7 +496,7 @@ def _lives(analysis: Analysis, resources: Collection[str], begin: int, until: in
     return sorted((life for life in lives.values() if life.held), key=lambda life: (-life.held, life.name))
 
 
-def _longest(steps: Sequence[Step]) -> list[int]:
+def _longest(steps: Sequence[PathStep]) -> list[int]:
     """The rows of these steps, the longest first."""
     return list(dict.fromkeys(step.row for step in sorted(steps, key=lambda step: -step.took)))
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ray_tracing_hooks._insight.analysis import findings, recorded
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.critical_path import RUN, Step
+from ray_tracing_hooks._insight.analysis.critical_path import RUN, PathStep
 from ray_tracing_hooks._insight.analysis.deadlocks import deadlocks
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding
 from ray_tracing_hooks._insight.analysis.flame import Flame, flame, own_times
@@ -227,7 +227,7 @@ def _listed(columns: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
     return zip(*(column.tolist() for column in columns), strict=True)
 
 
-def on_path(analysis: Analysis, steps: Iterable[Step]) -> list[int]:
+def on_path(analysis: Analysis, steps: Iterable[PathStep]) -> list[int]:
     """The rows of the steps and their ancestors, which the page always keeps."""
     size = len(analysis.table)
     wanted = dict.fromkeys(row for step in steps for row in (step.row, step.source) if 0 <= row < size)

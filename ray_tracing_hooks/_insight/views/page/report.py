@@ -14,7 +14,7 @@ import numpy as np
 from ray_tracing_hooks._insight.analysis import critical_path as paths
 from ray_tracing_hooks._insight.analysis import recorded
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.critical_path import RUN, Step
+from ray_tracing_hooks._insight.analysis.critical_path import RUN, PathStep
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
 from ray_tracing_hooks._insight.analysis.queues import PHASES
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent
@@ -89,7 +89,7 @@ def critical_path(analysis: Analysis, row: NumberOf, function: IndexOf) -> dict[
     begin = table.start[0] if len(table) else 0
     groups = breakdown(analysis.calls, path.steps)
 
-    def group(found: Group) -> dict[str, Any]:
+    def group(found: TimeGroup) -> dict[str, Any]:
         rows = [shown for each in found.rows(len(table)) if (shown := row(each)) >= 0]
         label = truncated(found.function, LONGEST_NAME)
         figures = {"ns": found.ns, "most": found.most, "calls": len(found.of), "rows": rows}
@@ -208,7 +208,7 @@ MOST_ROWS = 20
 
 
 @dataclass
-class Group:
+class TimeGroup:
     """Time of one kind in one function, in nanoseconds."""
 
     function: str
@@ -223,15 +223,15 @@ class Group:
         return heapq.nlargest(MOST_ROWS, (row for row in self.of if 0 <= row < size), key=self.of.__getitem__)
 
 
-def breakdown(calls: Calls, steps: Sequence[Step]) -> dict[str, list[Group]]:
+def breakdown(calls: Calls, steps: Sequence[PathStep]) -> dict[str, list[TimeGroup]]:
     """The groups of each kind of wait among these steps of a path, largest first."""
-    found: dict[str, dict[str, Group]] = {}
+    found: dict[str, dict[str, TimeGroup]] = {}
     for step in steps:
         length = step.took
         if step.kind == RUN or length <= 0:
             continue
         function = _function(calls, step.row)
-        group = found.setdefault(step.kind, {}).setdefault(function, Group(function))
+        group = found.setdefault(step.kind, {}).setdefault(function, TimeGroup(function))
         group.ns += length
         group.most = max(group.most, length)
         group.of[step.row] = group.of.get(step.row, 0) + length

@@ -195,7 +195,7 @@ def test_any_number_of_loggers(recording: Recording) -> None:
 SAYING = """
 import logging
 from ray_tracing_hooks import _logs
-_logs.begin(frozenset({"otlp"}), _logs.Process(recorder, writer, encode.resource(known)))
+_logs.begin(frozenset({"otlp"}), _logs.Correlation(recorder, writer, encode.resource(known)))
 logger = logging.Logger("saying")
 with trace.use_span(begin("work"), end_on_exit=True):
     for number in range(100):

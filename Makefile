@@ -63,9 +63,7 @@ no_gcc = echo "==> There is no gcc with its sanitizers and the headers of Python
 
 # Two at a time. Ruff and mypy know what has not changed since they looked at it; the others look again after a change.
 SCRIPTS := $(shell find ray_tracing_hooks/_insight $(JAVASCRIPT) -name node_modules -prune -o -name '*.[jt]s*' -print)
-# Its name has their number, so that it is another one when a script is removed.
-CHECKED_SCRIPTS := $(VENV)/.checked-scripts-$(words $(SCRIPTS))
-CHECKS := ruff prose mypy $(CHECKED_SCRIPTS) $(VENV)/.checked-c $(VENV)/.checked-workflows
+CHECKS := ruff prose mypy $(VENV)/.checked-scripts $(VENV)/.checked-c $(VENV)/.checked-workflows
 lint: $(DEPENDENCIES) $(VENV)/.javascript ## Check style, format, types, C and workflows
 	@$(MAKE) --silent --no-print-directory --jobs 2 --output-sync=target $(CHECKS)
 
@@ -77,14 +75,14 @@ prose:
 mypy:
 	@echo "==> mypy" && $(BIN)/mypy
 
-$(CHECKED_SCRIPTS): Makefile $(VENV)/.javascript $(SCRIPTS)
+# With folders, whose time changes when a file is renamed or removed.
+$(VENV)/.checked-scripts: Makefile $(VENV)/.javascript $(SCRIPTS) $(sort $(dir $(SCRIPTS)))
 	@echo "==> eslint, tsc" && $(JAVASCRIPT)/node_modules/.bin/eslint --cache --cache-location $(VENV)/.eslint --max-warnings 0 -c $(JAVASCRIPT)/eslint.config.js ray_tracing_hooks $(JAVASCRIPT)
 	@$(JAVASCRIPT)/node_modules/.bin/tsc -p $(JAVASCRIPT) --incremental --tsBuildInfoFile $(VENV)/.tsc.json
 	@touch $@
 
-$(VENV)/.checked-c: Makefile $(DEPENDENCIES) $(wildcard ray_tracing_hooks/_hotpath_source/*)
-	@echo "==> C" && if $(has_gcc); then gcc -fsyntax-only -std=c99 -O2 -Wall -Wextra -Wshadow -Wconversion -Werror -I$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))') ray_tracing_hooks/_hotpath_source/*.c; else $(no_gcc); fi
-	@touch $@
+$(VENV)/.checked-c: Makefile $(DEPENDENCIES) ray_tracing_hooks/_hotpath_source $(wildcard ray_tracing_hooks/_hotpath_source/*)
+	@echo "==> C" && if $(has_gcc); then gcc -fsyntax-only -std=c99 -O2 -Wall -Wextra -Wshadow -Wconversion -Werror -I$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))') ray_tracing_hooks/_hotpath_source/*.c && touch $@; else $(no_gcc); fi
 
 $(VENV)/.checked-workflows: Makefile $(DEPENDENCIES) $(wildcard .github/workflows/*.yml .github/ISSUE_TEMPLATE/*.yml)
 	@echo "==> workflows, forms" && $(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml && $(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-issue-forms $(filter-out %/config.yml,$(wildcard .github/ISSUE_TEMPLATE/*.yml)) && $(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml && $(BIN)/zizmor --offline --quiet .github/workflows
@@ -124,7 +122,7 @@ matrix-python-%:
 	@$(MAKE) --no-print-directory $(GOAL) PYTHON=python$* VENV=$(ROOT)/.venv-python$* BESIDE= TESTS="tests/unit tests/insight tests/ray/test_calls.py" MARKS="not slow"
 
 # Apart, since ddtrace, one of the compared packages, changes pytest.
-BENCHMARKS ?= logs.py shipper_throughput.py fleet.py workers.py serve_cost.py switched_calls.py library_cost.py calls
+BENCHMARKS ?= logs.py instructions.py shipper_throughput.py fleet.py workers.py serve_cost.py switched_calls.py library_cost.py calls
 bench: ## Measure the cost of tracing and of other hooks: calls, workers, delivery, Serve, Ray Data, training; BENCHMARKS=calls selects some
 	@$(MAKE) --no-print-directory measure VENV=$(ROOT)/.venv-bench GROUP=bench BESIDE="extras data train"
 measure: prepare

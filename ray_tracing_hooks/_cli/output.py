@@ -25,7 +25,7 @@ def may_replace(
     if not path:
         raise click.BadParameter("it is empty: name a file", param_hint=option)
     if _is_other(path):
-        raise SafeError(f"{path!r} is a folder, a FIFO or a device: name a file ({option})")
+        raise SafeError(f"{path!r} is a folder, a FIFO, a device or standard output: name a file ({option})")
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
         raise SafeError(f"{path!r} ({option}): there is no folder {folder!r}")

@@ -114,7 +114,8 @@ def replay(
 
 def _selection(folders: Mapping[str, Sequence[str]], key: str) -> SelectedSpans:
     """The spans that have an attribute with such a key, and their ancestors, wherever these are."""
-    from ray_tracing_hooks._insight.ingest.load import load as load_spans  # noqa: PLC0415  imports NumPy
+    from ray_tracing_hooks._insight.analysis.recorded import unread  # noqa: PLC0415  imports NumPy
+    from ray_tracing_hooks._insight.ingest.load import load as load_spans  # noqa: PLC0415  as above
     from ray_tracing_hooks._ship.replay import SelectedSpans  # noqa: PLC0415  not needed to print a help text
 
     table = load_spans([file for files in folders.values() for file in files])
@@ -125,6 +126,8 @@ def _selection(folders: Mapping[str, Sequence[str]], key: str) -> SelectedSpans:
             while above >= 0 and above not in kept:
                 kept.add(above)
                 above = table.parent[above]
+    if problems := unread(table.quality):
+        warn(problems, "note")
     if not kept:
         raise SafeError(f"no span has an attribute {key!r}: nothing would be sent")
     return SelectedSpans(key, {bytes.fromhex(table.trace_id_of(row) + table.span_id_of(row)) for row in kept})

@@ -97,11 +97,10 @@ def _milliseconds(least: int, value: object) -> float:
 
 
 def _timeout(value: object) -> float:
-    text = _text(value)
-    number = float(text.removesuffix("s"))
+    number = float(_text(value))
     if not 0 < number < MOST_SECONDS:
         raise ValueError
-    return number / 1000 if number >= _MILLISECONDS_FROM and not text.endswith("s") else number
+    return number / 1000 if number >= _MILLISECONDS_FROM else number
 
 
 def _file(value: object) -> str:
@@ -148,7 +147,7 @@ def _write_pairs(pairs: Mapping[str, str]) -> str:
     return ",".join(f"{_QUOTED.sub(_quote, key)}={_QUOTED.sub(_quote, value)}" for key, value in pairs.items())
 
 
-_QUOTED = re.compile(r"[%,=]|^\s+|\s+$")
+_QUOTED = re.compile(r"[%,=\x00-\x1f\x7f]|^\s+|\s+$")
 """The characters of a pair that do not stand for themselves."""
 
 
@@ -201,7 +200,7 @@ MILLISECONDS, INTERVAL = (
 TIMEOUT: Kind[float] = Kind(
     f"a time above 0: in seconds, or from {_MILLISECONDS_FROM} on in milliseconds",
     _timeout,
-    lambda s: f"{write_number(s)} s",
+    lambda s: write_number(s if s < _MILLISECONDS_FROM else s * 1000),
 )
 RATIO: Kind[float] = Kind("a number from 0 to 1", lambda value: within(float(_text(value)), 0, 1), write_number)
 READABLE_FILE = Kind("the path of a PEM file that can be read", _file)
@@ -293,7 +292,7 @@ VARIABLES: tuple[Variable, ...] = (
         f"{OTLP}ENDPOINT", URL, None, "the address of the collector", "localhost, port 4317 (gRPC) or 4318", secret=True
     ),
     Variable(f"{OTLP}HEADERS", HEADERS, None, "headers of each request, such as an API key", secret=True),
-    Variable(f"{OTLP}TIMEOUT", TIMEOUT, 10.0, "longest time that one request may take"),
+    Variable(f"{OTLP}TIMEOUT", TIMEOUT, 10.0, "longest time in seconds that one request may take"),
     Variable(f"{OTLP}COMPRESSION", COMPRESSION, "none", "compression of requests"),
     Variable(f"{OTLP}INSECURE", TRUE_FALSE, None, "gRPC without TLS, for an endpoint without scheme"),
     Variable(f"{OTLP}CERTIFICATE", READABLE_FILE, None, "CA certificates used to verify the collector", "system's"),
@@ -316,7 +315,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable(f"{JAEGER}AGENT_PORT", PORT, None, "port of a Jaeger agent (thrift-udp)", "6831"),
     Variable(f"{JAEGER}USER", STRING, None, "user name for Jaeger"),
     Variable(f"{JAEGER}PASSWORD", STRING, None, "password for Jaeger", secret=True),
-    Variable(f"{JAEGER}TIMEOUT", TIMEOUT, 10.0, "longest time that one request to Jaeger may take"),
+    Variable(f"{JAEGER}TIMEOUT", TIMEOUT, 10.0, "longest time in seconds that one request to Jaeger may take"),
     Variable(f"{JAEGER}CERTIFICATE", READABLE_FILE, None, "CA certificates used to verify Jaeger", "system's"),
 )
 _ROWS = {row.name: row for row in VARIABLES}

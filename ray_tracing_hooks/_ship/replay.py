@@ -345,7 +345,12 @@ class JsonFiles:
         self._places = {path: _place(path, stored.get(os.path.basename(path))) for path in paths}
         names = set(map(os.path.basename, paths))
         # Files that are not part of this replay keep their positions.
-        self._others = {name: entry for name, entry in stored.items() if name not in names}
+        folder = os.path.dirname(paths[0])
+        self._others = {
+            name: entry
+            for name, entry in stored.items()
+            if name not in names and os.path.exists(os.path.join(folder, name))
+        }
 
     def portions(self) -> Iterator[list[Batch]]:
         spans: dict[tuple[bytes, bytes], list[bytes]] = {}

@@ -9,6 +9,7 @@ import re
 import struct
 import sys
 import termios
+import traceback
 import warnings
 
 from ray_tracing_hooks._cli import main
@@ -57,6 +58,8 @@ def _run(terminal: int, arguments: list[str], variables: dict[str, str]) -> None
         main(arguments, prog_name="ray-tracing-hooks")
     except SystemExit as end:
         code = end.code
-        sys.stdout.flush()
+    except BaseException:  # noqa: BLE001  nobody else would see it
+        traceback.print_exc()
     finally:
+        sys.stdout.flush()
         os._exit(0 if code in (None, 0) else 1)

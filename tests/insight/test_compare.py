@@ -612,6 +612,7 @@ def test_what_is_redacted_is_in_no_part_of_a_comparison(tmp_path: Path) -> None:
     values = "host-n2", "argument scale", "ConnectionError"
     for options, hidden in (
         (["--redact", "host.*", "--redact", "error.*", "--redact", "ray.arguments"], [True] * 3),
+        ([], [False] * 3),
         (["--redact", "host.*"], [True, False, False]),
         (["--no-attributes"], [True] * 3),
     ):

@@ -40,17 +40,21 @@ def test_what_is_no_file_stays_what_it_is(
     """A FIFO, a device, and a path of standard output, also if that is a file."""
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    for given in (fifo, "/dev/null"):
+    controller, terminal = os.openpty()
+    for given in (fifo, os.ttyname(terminal)):
         refused = run(*command, folder, "-o", given, *options)
         assert (refused.exit_code, refused.stdout) == (1, "")
-        assert "is a folder, a FIFO or a device" in refused.stderr
+        assert "is a folder, a FIFO, a device or standard output" in refused.stderr
     assert stat.S_ISFIFO(fifo.stat().st_mode)
-    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+    assert stat.S_ISCHR(os.fstat(terminal).st_mode)
+    os.close(terminal)
+    os.close(controller)
     link, log = tmp_path / "stdout", tmp_path / "log"
     link.symlink_to("/proc/self/fd/1")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     asked = [sys.executable, "-m", "ray_tracing_hooks", *command, str(folder), "-o", str(link), *options]
     with log.open("wb") as file:
-        assert subprocess.run(asked, env=environment, stdout=file, check=False, timeout=60).returncode == 1
+        done = subprocess.run(asked, env=environment, stdout=file, stderr=subprocess.PIPE, check=False, timeout=60)
+    assert (done.returncode, b"is a folder, a FIFO, a device or standard output" in done.stderr) == (1, True)
     assert (link.is_symlink(), log.read_bytes()) == (True, b"")
     assert sorted(os.listdir(tmp_path)) == ["fifo", "log", "spans", "stdout"]

@@ -80,7 +80,7 @@ def test_a_first_report_that_cannot_be_written_ends_the_command(folder: Path, tm
     code, said = run("--trace", "f")
     assert (code, "none of 1 trace starts with 'f'" in said) == (1, True)
     code, said = run("--output", "/dev/null")
-    assert (code, "is a folder, a FIFO or a device" in said) == (1, True)
+    assert (code, "is a folder, a FIFO, a device or standard output" in said) == (1, True)
     with socket.create_server((ADDRESS, 0)) as taken:
         code, said = run("--port", str(taken.getsockname()[1]))
     assert (code, "cannot listen on 127.0.0.1:" in said) == (1, True)

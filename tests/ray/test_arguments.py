@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import support
+from conftest import Cluster
 from endings import no_process_is_left
 from support import HOOK, run_program, spans_in
 
@@ -61,3 +62,9 @@ def sessions() -> set[Path]:
 
 def written(folder: Path) -> Iterator[Path]:
     return (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+
+
+def test_they_are_not_shown_unless_asked_for(cluster: Cluster) -> None:
+    run = cluster.run("arguments")
+    assert run.result == RESULTS
+    assert not [span for span in run.spans if {names.RAY_ARGUMENTS, names.RAY_RESULT} & span.attributes.keys()]

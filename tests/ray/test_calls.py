@@ -27,8 +27,6 @@ def test_tasks_of_every_kind_make_a_submission_and_an_execution_span(cluster: Cl
     ]
     check_links(run.spans)
     assert tree(run.spans) == TASKS.strip()
-    shown = {names.RAY_ARGUMENTS, names.RAY_RESULT}
-    assert not [span for span in run.spans if shown & span.attributes.keys()], "nobody has asked for them"
 
 
 TASKS = """

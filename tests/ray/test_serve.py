@@ -30,7 +30,10 @@ from support import (
     with_extras,
 )
 
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.critical_path import RUN
 from ray_tracing_hooks._insight.model.span import Span
+from ray_tracing_hooks._insight.model.table import Table
 
 CONCURRENT = 24
 
@@ -220,6 +223,22 @@ def test_handles_in_drivers_and_tasks_are_in_the_traces_of_their_callers(served:
     assert tree([span for span in below if span is root or under(span, root, below)]) == (
         "by task\n  __main__.calling call\n    Model.plain serve.remote\n      Model.plain serve.replica\n        plain"
     )
+
+
+@pytest.mark.slow(older_rays=True)  # another application; recorded runs and unit tests have its parts
+def test_the_critical_path_goes_through_the_requests_that_a_driver_waits_for(serving: Cluster) -> None:
+    """The driver alone records its waits: what a replica waits for is assumed."""
+    run = serving.run("serve_waits", RAY_TRACING_RAY="+get,wait")
+    assert run.result == [3] * 3
+    calls = by_name(run.spans, "Front.__call__ serve.remote")
+    objects = {each[:48] for call in calls for each in call.attributes["ray.object_ids"]}
+    waited = [span for span in by_name(run.spans, "ray.get") if {*span.attributes.get("ray.object_ids", ())}]
+    assert len(objects) == len(calls) == 3
+    assert objects <= {each[:48] for span in waited for each in span.attributes["ray.object_ids"]}
+    analysis = Analysis(Table.of(run.spans))
+    names = [analysis.table.name_of(step.row) for step in analysis.path.steps if step.kind == RUN]
+    for method in ("Front.__call__", "Words.count"):
+        assert f"{method} serve.replica" in names
 
 
 def test_the_start_of_a_replica_is_a_trace_of_its_own(served: Served) -> None:

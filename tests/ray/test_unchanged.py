@@ -16,6 +16,20 @@ pytestmark = pytest.mark.xdist_group("runs")  # files that look at the same runs
 RECOVER = f"{arguments.signature_module().__name__} recover_args"
 
 
+@pytest.mark.slow(older_rays=True)  # with the newest Ray, the programs of test_conformance.py say more
+@pytest.mark.parametrize("program", ["tasks", "actors", "generators"])
+def test_results_are_the_same(program: str, cluster: Cluster, untraced: str) -> None:
+    """Each program says the same about itself on a traced and on an untraced cluster."""
+    traced = cluster.once(program)
+    plain = run_program(program, RTH_ADDRESS=untraced)
+    assert traced.result == plain.result
+    assert warnings_of(traced.stderr) == warnings_of(plain.stderr)
+
+
+def warnings_of(stderr: str) -> list[str]:
+    return sorted(line for line in stderr.splitlines() if "Warning" in line)
+
+
 def test_programs_know_nothing_of_the_package() -> None:
     """What is run to prove the point contains no trace of us."""
     for path in PROGRAMS.glob("*.py"):

@@ -509,9 +509,10 @@ def left_spool(folder: Path, ended: Sequence[int], begun: Sequence[int] = ()) ->
                 writer.start(prefix, span(number).SerializeToString()[:-9])
             for number in ended:
                 writer.span(prefix, span(number).SerializeToString())
-        finally:
             os._exit(0)
-    os.waitpid(child, 0)
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_a_left_over_spool_is_delivered(collector: Collector, tmp_path: Path) -> None:

@@ -61,27 +61,31 @@ def write(table: Table, redaction: Redaction, out: BinaryIO, on_spans: Callable[
 
 def _copy(path: str, lines: dict[int, list[int]], out: BinaryIO, on_spans: Callable[[int], None]) -> list[int]:
     """Copy the lines of a file at these offsets, which hold these rows. Returns the rows of the others: lines with more
-    spans, and those that can no longer be read.
+    or fewer spans, and those that can no longer be read.
     """
+    left: list[int] = []
     try:
         raw = open(path, "rb")  # noqa: SIM115  closed below
     except OSError:
         return [row for rows in lines.values() for row in rows]
     with raw:
         found = lines_in(ByteRange(path), raw)
-        while True:
+        while lines:
             try:
                 _, offset, text = next(found)
                 if text is None or offset not in lines:
                     continue
-                is_whole = sum(len(group.spans) for group in groups_of(document_of(text))) == len(lines[offset])
+                number = sum(len(group.spans) for group in groups_of(document_of(text)))
             except (StopIteration, *UNREADABLE, *MALFORMED):
                 break
-            if is_whole:
-                is_plain = not _SURROGATE.search(text) and text.find(b"\n") in {-1, len(text) - 1}
-                out.write(text.rstrip(b"\n") + b"\n" if is_plain else _line(json.loads(text)))
-                on_spans(len(lines.pop(offset)))
-    return [row for rows in lines.values() for row in rows]
+            rows = lines.pop(offset)
+            if number != len(rows):
+                left += rows
+                continue
+            is_plain = not _SURROGATE.search(text) and text.find(b"\n") in {-1, len(text) - 1}
+            out.write(text.rstrip(b"\n") + b"\n" if is_plain else _line(json.loads(text)))
+            on_spans(number)
+    return left + [row for rows in lines.values() for row in rows]
 
 
 def _line(document: dict[str, Any]) -> bytes:

@@ -73,7 +73,7 @@ def test_standard_variables_follow_those_that_are_set_first() -> None:
     assert result.exit_code == 0
     assert "RAY_TRACING_EXPORTERS = otlp,console  (OTEL_TRACES_EXPORTER)\n" in result.output
     given, _, others = result.output.partition("Standard variables that are set\n")[2].partition("\n\n")
-    assert given.splitlines()[0] == "OTEL_EXPORTER_OTLP_TIMEOUT = 2.5 s  (OTEL_EXPORTER_OTLP_TRACES_TIMEOUT)"
+    assert given.splitlines()[0] == "OTEL_EXPORTER_OTLP_TIMEOUT = 2.5  (OTEL_EXPORTER_OTLP_TRACES_TIMEOUT)"
     lines = {words[0]: " ".join(words[1:]) for text in others.splitlines() if (words := text.split())}
     assert lines["OTEL_EXPORTER_OTLP_COMPRESSION"] == "compression of requests (none)"
     assert {variable.name for variable in VARIABLES} <= {*lines, "OTEL_EXPORTER_OTLP_TIMEOUT"}

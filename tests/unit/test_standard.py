@@ -66,9 +66,9 @@ BAD = [
         (f"{OTLP}ENDPOINT", value, None, "expected a URL, such as http://collector:4317; using localhost")
         for value in ("http://", "http://c:port", "http://a b")
     ),
-    *((f"{OTLP}TIMEOUT", value, 10.0, "using 10 s.") for value in ("-1", "nan", "inf")),
-    (f"{OTLP}TIMEOUT", "soon", 10.0, "in seconds, or from 500 on in milliseconds; using 10 s."),
-    (f"{OTLP}TIMEOUT", "0", 10.0, "using 10 s."),
+    *((f"{OTLP}TIMEOUT", value, 10.0, "using 10.") for value in ("-1", "nan", "inf")),
+    (f"{OTLP}TIMEOUT", "soon", 10.0, "in seconds, or from 500 on in milliseconds; using 10."),
+    (f"{OTLP}TIMEOUT", "0", 10.0, "using 10."),
     (f"{OTLP}COMPRESSION", "zstd", "none", "expected one of none, gzip; using none."),
     (f"{OTLP}INSECURE", "yes", None, "expected true or false; using none."),
     (f"{OTLP}CERTIFICATE", "/no/such.pem", None, "expected the path of a PEM file that can be read; using system's."),
@@ -81,7 +81,7 @@ BAD = [
     (f"{OTLP}CLIENT_KEY", "/no/such", None, "expected the path of a PEM file that can be read; using none."),
     (f"{JAEGER}ENDPOINT", "jaeger host", None, "expected a URL, such as http://collector:4317; using none."),
     (f"{JAEGER}AGENT_PORT", "65536", None, "expected a port from 1 to 65535; using 6831."),
-    (f"{JAEGER}TIMEOUT", "never", 10.0, "using 10 s."),
+    (f"{JAEGER}TIMEOUT", "never", 10.0, "using 10."),
     (f"{JAEGER}CERTIFICATE", "/no/such.pem", None, "expected the path of a PEM file that can be read; using system's."),
 ]
 
@@ -123,7 +123,7 @@ def test_the_traces_form_wins_and_a_wrong_one_leaves_the_general_one() -> None:
     assert read_with_source(f"{OTLP}TIMEOUT", environ, problems.append) == (7.0, f"{OTLP}TIMEOUT")
     (problem,) = problems
     assert problem.startswith(f"{OTLP}TRACES_TIMEOUT='soon' is ignored")
-    assert problem.endswith("using 7 s.")
+    assert problem.endswith("using 7.")
 
 
 def test_headers_are_percent_decoded_and_bad_pairs_left_out_without_being_shown() -> None:

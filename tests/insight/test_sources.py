@@ -87,6 +87,9 @@ FORMATS: dict[str, Callable[[], bytes]] = {
     "two-frames.zst": lambda: compressed(b"".join(LINES[:3])) + compressed(b"".join(LINES[3:])),
     "traces.pb.zst": lambda: compressed(by_collector(messages())),
     "gzip": lambda: gzip.compress(b"".join(LINES)),
+    "base64-ids.jsonl": lambda: b"".join(
+        json.dumps(with_protobuf_ids(json.loads(line))).encode() + b"\n" for line in LINES
+    ),
 }
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import BinaryIO, cast
 
 from ray_tracing_hooks._formats.otlp import Group, encode_json
-from ray_tracing_hooks._formats.otlp_json_read import unpacked
+from ray_tracing_hooks._formats.otlp_json_read import MAX_LINE, traces, unpacked
 from ray_tracing_hooks._formats.protobuf import FormatError
 from ray_tracing_hooks._insight.ingest.files import PARQUET, is_segment
 
@@ -24,6 +25,10 @@ _MOST_RATIO, _ALWAYS = 200, 1 << 26
 """Spans compress to about a fortieth of their size."""
 
 _STEP = 1 << 20
+_LOOKED_AT = 1 << 16
+_BASE64_ID = re.compile(rb'"traceId"\s*:\s*"[A-Za-z0-9+/]{22}=="')
+"""JSON of protobuf's own encoders has ids in base64, in place of OTLP's hex."""
+
 _FIRST = 64
 """Bytes. A message has control characters in them: the lengths of its first parts."""
 
@@ -34,7 +39,8 @@ def is_other(path: str) -> bool:
         return False
     try:
         with open(path, "rb") as file:
-            return not _is_text(file.read(_FIRST))
+            first = file.read(_LOOKED_AT)
+            return not _is_text(first[:_FIRST]) or bool(_BASE64_ID.search(first))
     except OSError:
         return False
 
@@ -87,7 +93,17 @@ def _decompressed(packed: BinaryIO) -> BinaryIO:
 def _lines(plain: BinaryIO, warn: Callable[[str], None]) -> Iterator[bytes]:
     file = plain if isinstance(plain, io.BufferedReader) else io.BufferedReader(cast("io.RawIOBase", plain))
     if _is_text(file.peek(_FIRST)[:_FIRST]):
-        yield from iter(lambda: file.read(_STEP), b"")
+        if not _BASE64_ID.search(file.peek(_LOOKED_AT)):
+            yield from iter(lambda: file.read(_STEP), b"")
+            return
+        for written in iter(lambda: file.readline(MAX_LINE), b""):
+            try:
+                groups, left_out = traces(written)
+            except FormatError as error:
+                groups, left_out = [], [str(error)]
+            yield encode_json(groups)[0] + b"\n"
+            if left_out:
+                warn(f"{left_out[0]} ({len(left_out):,} of the same line)")
         return
     bad = 0
     for message in _messages(file):

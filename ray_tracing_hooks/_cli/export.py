@@ -25,16 +25,13 @@ from ray_tracing_hooks._cli.options import (
     redaction_options,
     trace_option,
 )
-from ray_tracing_hooks._cli.screen import SafeError, counted, progress, warn
+from ray_tracing_hooks._cli.screen import LONG_SPANS, SafeError, counted, progress, warn
 from ray_tracing_hooks._insight.analysis.recorded import unread
 from ray_tracing_hooks._insight.analysis.wording import count, duration
 from ray_tracing_hooks._insight.ingest.load import collector_paused
 from ray_tracing_hooks._insight.views.exports import FORMATS, writer
 from ray_tracing_hooks._insight.views.redaction import Redaction
 from ray_tracing_hooks._safety.guard import safe
-
-_LONG_SPANS = 20_000
-"""From this number on, a progress bar is shown."""
 
 _PARQUET = "parquet"
 _FORMATS_HELP = (
@@ -105,7 +102,7 @@ def export(
     try:
         with (
             collector_paused(),
-            progress(shown=len(table) >= _LONG_SPANS) as advance,
+            progress(shown=len(table) >= LONG_SPANS) as advance,
             _opened(output, replace=force) as out,
         ):
             notes = writer(format_name)(table, redaction, out, counted(advance, "writing spans", len(table)))

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from ray_tracing_hooks._cli import inputs
-from ray_tracing_hooks._cli.screen import SafeError, counted, progress, warn
+from ray_tracing_hooks._cli.screen import LONG_SPANS, SafeError, counted, progress, warn
 from ray_tracing_hooks._insight.analysis.wording import count
 from ray_tracing_hooks._insight.ingest.load import collector_paused
 from ray_tracing_hooks._insight.ingest.sources import is_elsewhere, shown
@@ -22,9 +22,6 @@ from ray_tracing_hooks._insight.views.redaction import Redaction
 from ray_tracing_hooks._safety.guard import safe
 
 _NEEDED = "a store needs {}: pip install 'ray-tracing-hooks[insight]'"
-
-_LONG_SPANS = 20_000
-"""From this number on, a progress bar is shown."""
 
 
 def check(place: str, hint: str) -> None:
@@ -60,7 +57,7 @@ def keep(
         raise click.BadParameter(safe(str(error)), param_hint=hint) from None
     size = len(table)
     try:
-        with collector_paused(), progress(shown=size >= _LONG_SPANS) as advance:
+        with collector_paused(), progress(shown=size >= LONG_SPANS) as advance:
             on_spans = counted(advance, "writing spans", size)
             store = Store(target, lambda part: inputs.analysed(part, folders), folders, redaction, on_spans)
             return store.keep(table, more)

@@ -142,6 +142,9 @@ def _cut(text: str, width: int) -> list[str]:
 Advance = Callable[[str, int, int], None]
 """Takes what is being done, how much of it is done, and of how much."""
 
+LONG_SPANS = 20_000
+"""From this number on, commands show a progress bar while they write spans."""
+
 _LEAST_PAUSE = 0.1
 _BAR = 20
 

@@ -24,7 +24,7 @@ from ray_tracing_hooks._cli.options import (
     redaction_options,
     trace_option,
 )
-from ray_tracing_hooks._cli.screen import SafeError, counted, progress, warn
+from ray_tracing_hooks._cli.screen import LONG_SPANS, SafeError, counted, progress, warn
 from ray_tracing_hooks._cli.summary import stored
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.wording import count, duration
@@ -36,9 +36,6 @@ from ray_tracing_hooks._safety.guard import safe
 
 _MOST_OF_PART = 200_000
 """How many spans of a run that DuckDB reads are opened: they are in memory, and take about 0.3 GB."""
-
-_LONG_SPANS = 20_000
-"""From this many spans on, a progress bar is shown while their attributes are written."""
 
 
 @click.command(
@@ -232,7 +229,7 @@ def write(
         with (
             collector_paused(),
             outputs.opened(output, replace=replace) as file,
-            progress(shown=spans >= _LONG_SPANS) as advance,
+            progress(shown=spans >= LONG_SPANS) as advance,
         ):
             drawn = page.write(
                 file,

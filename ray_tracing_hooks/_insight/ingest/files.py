@@ -28,8 +28,8 @@ def reason(error: Exception) -> str:
     return str(getattr(error, "strerror", None) or error)
 
 
-class ByteRange(NamedTuple):
-    """A byte range of a file. An ``end`` of 0 means to the end; lines that are not compressed are read in parts."""
+class FilePart(NamedTuple):
+    """A file, or the bytes of it from ``begin`` on. An ``end`` of 0 means to the end of the file."""
 
     path: str
     begin: int = 0

@@ -17,7 +17,7 @@ import msgspec
 
 from ray_tracing_hooks._formats.otlp_json_read import MALFORMED
 from ray_tracing_hooks._formats.task_states import Attempt
-from ray_tracing_hooks._insight.ingest.files import UNREADABLE, ByteRange, reason
+from ray_tracing_hooks._insight.ingest.files import UNREADABLE, FilePart, reason
 from ray_tracing_hooks._insight.ingest.lines import lines_in
 from ray_tracing_hooks._insight.ingest.sources import fetched, is_elsewhere, named
 
@@ -91,7 +91,7 @@ def _read(path: str, found: _Sessions, warn: Callable[[str], None]) -> None:
     bad = 0
     try:
         with open(path, "rb") as file:
-            for _, _, line in lines_in(ByteRange(path), file):
+            for _, _, line in lines_in(FilePart(path), file):
                 try:
                     events = _decoded(line or b"")
                     # Earlier collectors wrote one list.

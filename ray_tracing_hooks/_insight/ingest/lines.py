@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.otlp_json_read import MALFORMED, MAX_LINE, unpacked, whole
-from ray_tracing_hooks._insight.ingest.files import UNREADABLE, ByteRange, reason
+from ray_tracing_hooks._insight.ingest.files import UNREADABLE, FilePart, reason
 from ray_tracing_hooks._insight.ingest.otlp_json import (
     SpanJson,
     TracesJson,
@@ -50,7 +50,7 @@ _PAIR, _TASK = b'{"key":"', b'task_id","value"'
 _NO_ID = "0" * 16
 
 
-def read_part(part: ByteRange) -> Columns:
+def read_part(part: FilePart) -> Columns:
     """The spans of the lines that begin in this part of an OTLP-JSON file, up to where it can be read.
 
     Raises OSError if the file cannot be opened.
@@ -64,7 +64,7 @@ def read_part(part: ByteRange) -> Columns:
     return columns
 
 
-def _add_lines(columns: Columns, part: ByteRange, raw: BinaryIO) -> None:
+def _add_lines(columns: Columns, part: FilePart, raw: BinaryIO) -> None:
     """Add the spans of the lines. Raises one of ``UNREADABLE`` at the first that cannot be read from the file."""
     quality = columns.quality
     adder = _Adder(columns)
@@ -258,7 +258,7 @@ def _number(text: str) -> int:
     return int(id_text(text, 8) or "0", 16)
 
 
-def lines_in(part: ByteRange, raw: BinaryIO) -> Iterator[tuple[int, int, bytes | None]]:
+def lines_in(part: FilePart, raw: BinaryIO) -> Iterator[tuple[int, int, bytes | None]]:
     """Number, offset and text of the lines that begin in the part, without empty ones; None if a line is too long.
 
     Lines are numbered from the beginning of the part. Raises EOFError where a compressed file ends in the middle.

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import BinaryIO
 
-from ray_tracing_hooks._insight.ingest.files import PARQUET, UNREADABLE, ByteRange, is_one_object, reason
+from ray_tracing_hooks._insight.ingest.files import PARQUET, UNREADABLE, FilePart, is_one_object, reason
 from ray_tracing_hooks._insight.ingest.kept_runs import KeptQuality
 from ray_tracing_hooks._insight.ingest.lines import read_part
 from ray_tracing_hooks._insight.ingest.parquet import read_stored
@@ -82,9 +82,9 @@ def _columns_of(
         yield part.path, columns
 
 
-def parts_of(paths: Sequence[str], quality: Quality) -> list[ByteRange]:
+def parts_of(paths: Sequence[str], quality: Quality) -> list[FilePart]:
     """The files split into parts, in order; files that are gone are left out, but not those of a store."""
-    parts: list[ByteRange] = []
+    parts: list[FilePart] = []
     for path in paths:
         try:
             size = os.path.getsize(path)
@@ -96,17 +96,17 @@ def parts_of(paths: Sequence[str], quality: Quality) -> list[ByteRange]:
             continue
         quality.files += 1
         if path.endswith((".gz", PARQUET)) or size <= _PART * 3 // 2 or is_one_object(path):
-            parts.append(ByteRange(path))
+            parts.append(FilePart(path))
         else:
             begins = [*range(0, size - _PART // 2, _PART)]
             # The last part extends to the end of the file, which may have grown meanwhile.
-            parts += [ByteRange(path, begin, end) for begin, end in zip(begins, [*begins[1:], 0], strict=True)]
+            parts += [FilePart(path, begin, end) for begin, end in zip(begins, [*begins[1:], 0], strict=True)]
     return parts
 
 
 def read_parts(
-    parts: Sequence[ByteRange], quality: Quality, on_bytes: Callable[[int], None]
-) -> Iterator[tuple[ByteRange, Columns]]:
+    parts: Sequence[FilePart], quality: Quality, on_bytes: Callable[[int], None]
+) -> Iterator[tuple[FilePart, Columns]]:
     """The columns of each part, in order. Problems are recorded in ``quality``."""
     sizes = [_size(part) for part in parts]
     most = min(len(os.sched_getaffinity(0)), 8, sum(sizes) // _WORTH_A_PROCESS)
@@ -126,14 +126,14 @@ def read_parts(
             yield part, answer
 
 
-def _size(part: ByteRange) -> int:
+def _size(part: FilePart) -> int:
     try:
         return (part.end or os.path.getsize(part.path)) - part.begin
     except OSError:
         return 0
 
 
-def _read(part: ByteRange) -> Answer:
+def _read(part: FilePart) -> Answer:
     try:
         if part.path.endswith(PARQUET):
             return read_stored(part)
@@ -170,8 +170,8 @@ def answer_requests(requests: BinaryIO, answers: BinaryIO) -> None:
             answers.flush()
 
 
-def _by_processes(parts: Sequence[ByteRange], processes: int) -> Iterator[Answer]:
-    waiting: queue.SimpleQueue[tuple[int, ByteRange]] = queue.SimpleQueue()
+def _by_processes(parts: Sequence[FilePart], processes: int) -> Iterator[Answer]:
+    waiting: queue.SimpleQueue[tuple[int, FilePart]] = queue.SimpleQueue()
     for job in enumerate(parts):
         waiting.put(job)
     answered: list[queue.SimpleQueue[Answer | Exception]] = [queue.SimpleQueue() for _ in parts]
@@ -188,7 +188,7 @@ def _by_processes(parts: Sequence[ByteRange], processes: int) -> Iterator[Answer
 
 
 def _serve(
-    waiting: queue.SimpleQueue[tuple[int, ByteRange]], answered: Sequence[queue.SimpleQueue[Answer | Exception]]
+    waiting: queue.SimpleQueue[tuple[int, FilePart]], answered: Sequence[queue.SimpleQueue[Answer | Exception]]
 ) -> None:
     """Have a child process read parts until all are read. If it cannot start, or dies, they are read here.
 
@@ -224,7 +224,7 @@ def _serve(
             child.wait()
 
 
-def _asked(child: subprocess.Popen[bytes], part: ByteRange) -> Answer:
+def _asked(child: subprocess.Popen[bytes], part: FilePart) -> Answer:
     try:
         _send(child, part)
         assert child.stdout is not None

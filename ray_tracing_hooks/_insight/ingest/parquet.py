@@ -15,7 +15,7 @@ import msgspec
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.otlp_json_read import MALFORMED
-from ray_tracing_hooks._insight.ingest.files import UNREADABLE, ByteRange, reason
+from ray_tracing_hooks._insight.ingest.files import UNREADABLE, FilePart, reason
 from ray_tracing_hooks._insight.ingest.otlp_json import explain, id_text
 from ray_tracing_hooks._insight.model.columns import ENDED, LOST, MOST_TIME, RUNNING, STATES, Columns, Row, as_byte
 from ray_tracing_hooks._insight.model.span import Event, Link, Span
@@ -49,7 +49,7 @@ _decoded = msgspec.json.Decoder(dict[str, Any]).decode
 _decoded_list = msgspec.json.Decoder(list[dict[str, Any]]).decode
 
 
-def read_stored(part: ByteRange) -> Columns:
+def read_stored(part: FilePart) -> Columns:
     """The spans of a file. What cannot be read of it is in ``quality``. Raises one of ``UNREADABLE``."""
     columns = Columns()
     file = _opened(part.path)

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 from ray_tracing_hooks._formats.otlp_json import resource_json, scope_json, span_json
 from ray_tracing_hooks._formats.otlp_json_read import MALFORMED
-from ray_tracing_hooks._insight.ingest.files import UNREADABLE, ByteRange, reason
+from ray_tracing_hooks._insight.ingest.files import UNREADABLE, FilePart, reason
 from ray_tracing_hooks._insight.ingest.otlp_json import (
     explain,
     plain_attributes,
@@ -125,7 +125,7 @@ def _records(segment: spool.SegmentReader, *, final: bool) -> Iterator[spool.Rec
         yield from segment.read(final=final, limit=_CHUNK)
 
 
-def segments_of(paths: Sequence[str], quality: Quality) -> tuple[Columns, list[ByteRange]]:
+def segments_of(paths: Sequence[str], quality: Quality) -> tuple[Columns, list[FilePart]]:
     """The segments, each with whether its process is alive, and the open spans that their progress files list.
 
     Processes are checked here, before any segment is read, because a dead process has written everything.
@@ -135,7 +135,7 @@ def segments_of(paths: Sequence[str], quality: Quality) -> tuple[Columns, list[B
     parts = []
     for path in paths:
         try:
-            parts.append(ByteRange(path, alive=segments.is_alive(path)))
+            parts.append(FilePart(path, alive=segments.is_alive(path)))
         except FileNotFoundError:
             continue  # delivered since the folder was listed
         except UNREADABLE as error:
@@ -144,7 +144,7 @@ def segments_of(paths: Sequence[str], quality: Quality) -> tuple[Columns, list[B
     return columns, parts
 
 
-def read_segment(part: ByteRange) -> Columns:
+def read_segment(part: FilePart) -> Columns:
     """The spans of a segment. Raises one of ``UNREADABLE``."""
     columns = Columns()
     Segments(columns.quality, _adding(columns)).read(part.path, alive=part.alive)

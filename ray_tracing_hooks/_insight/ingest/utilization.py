@@ -11,7 +11,7 @@ from typing import Any
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.otlp import METRICS
 from ray_tracing_hooks._formats.otlp_json_read import MALFORMED
-from ray_tracing_hooks._insight.ingest.files import JSON_SUFFIXES, UNREADABLE, ByteRange, reason
+from ray_tracing_hooks._insight.ingest.files import JSON_SUFFIXES, UNREADABLE, FilePart, reason
 from ray_tracing_hooks._insight.ingest.lines import lines_in
 from ray_tracing_hooks._insight.ingest.otlp_json import plain_attributes
 from ray_tracing_hooks._insight.model.utilization import Key, Series, Utilization, key
@@ -81,7 +81,7 @@ def _samples(path: str) -> Iterator[tuple[str, str, str, int, float]]:
 
 def _lines(path: str) -> Iterator[bytes]:
     with open(path, "rb") as raw:
-        for _, _, line in lines_in(ByteRange(path), raw):
+        for _, _, line in lines_in(FilePart(path), raw):
             if line is not None and any(mark in line for mark in _MARKS):
                 yield line
 

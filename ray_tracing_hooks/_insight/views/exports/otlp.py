@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 from ray_tracing_hooks._formats.otlp_json_read import MALFORMED
 from ray_tracing_hooks._insight.analysis.wording import count
-from ray_tracing_hooks._insight.ingest.files import PARQUET, UNREADABLE, ByteRange, is_segment
+from ray_tracing_hooks._insight.ingest.files import PARQUET, UNREADABLE, FilePart, is_segment
 from ray_tracing_hooks._insight.ingest.lines import lines_in
 from ray_tracing_hooks._insight.ingest.otlp_json import document_of, groups_of
 from ray_tracing_hooks._insight.model.span import HIDDEN, Span
@@ -69,7 +69,7 @@ def _copy(path: str, lines: dict[int, list[int]], out: BinaryIO, on_spans: Calla
     except OSError:
         return [row for rows in lines.values() for row in rows]
     with raw:
-        found = lines_in(ByteRange(path), raw)
+        found = lines_in(FilePart(path), raw)
         while lines:
             try:
                 _, offset, text = next(found)
